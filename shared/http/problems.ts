@@ -1,0 +1,159 @@
+/**
+ * Every problem the service answers with, and the only place where one of our
+ * codes meets an HTTP status. Bodies are RFC 9457 `application/problem+json`.
+ */
+
+interface ProblemKind {
+  readonly status: number;
+  readonly title: string;
+  /** May the client send the very same request again, with the same key? */
+  readonly retryable: boolean;
+}
+
+export const PROBLEM_KINDS = {
+  KEY_REQUIRED: { status: 400, title: 'Idempotency key required', retryable: false },
+  KEY_MALFORMED: { status: 400, title: 'Idempotency key malformed', retryable: false },
+  BODY_INVALID: { status: 400, title: 'Request body invalid', retryable: false },
+  PRECONDITION_MALFORMED: { status: 400, title: 'If-Match malformed', retryable: false },
+  UNAUTHENTICATED: { status: 401, title: 'Not authenticated', retryable: false },
+  INSUFFICIENT_COINS: { status: 402, title: 'Not enough coins', retryable: false },
+  NOT_FOUND: { status: 404, title: 'Not found', retryable: false },
+  ABORTED: { status: 409, title: 'Request still in progress', retryable: true },
+  ALREADY_EXISTS: { status: 409, title: 'Idempotency key already used up', retryable: false },
+  CONTENTION: { status: 409, title: 'Too many writers at once', retryable: true },
+  VERSION_MISMATCH: { status: 412, title: 'State has changed', retryable: false },
+  PAYLOAD_TOO_LARGE: { status: 413, title: 'Request body too large', retryable: false },
+  UNSUPPORTED_MEDIA_TYPE: { status: 415, title: 'Unsupported media type', retryable: false },
+  KEY_REUSED: { status: 422, title: 'Idempotency key reused', retryable: false },
+  INTERNAL: { status: 500, title: 'Internal error', retryable: false },
+  OUTCOME_UNKNOWN: { status: 503, title: 'Outcome unknown', retryable: true },
+  UNAVAILABLE: { status: 503, title: 'Temporarily unavailable', retryable: true },
+} as const satisfies Record<string, ProblemKind>;
+
+export type ProblemCode = keyof typeof PROBLEM_KINDS;
+
+export interface ProblemOptions {
+  /** Whole seconds. Only ever set where sending the same request again makes sense. */
+  readonly retryAfterSeconds?: number | undefined;
+  /** Overrides the code's own; an unprotected request is never safe to resend. */
+  readonly retryable?: boolean | undefined;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  /** Extension members of the problem body. */
+  readonly members?: Readonly<Record<string, unknown>> | undefined;
+  readonly cause?: unknown;
+}
+
+/**
+ * An error that the client hears of. Throw it in a handler's work to roll the
+ * mutation back and leave no trace of the key; return `problemResponse(…)`
+ * instead to commit the refusal, so that a retry replays it.
+ */
+export class Problem extends Error {
+  readonly code: ProblemCode;
+  readonly detail: string;
+  readonly options: ProblemOptions;
+
+  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
+    super(`${code}: ${detail}`, 'cause' in options ? { cause: options.cause } : undefined);
+    this.name = 'Problem';
+    this.code = code;
+    this.detail = detail;
+    this.options = options;
+  }
+}
+
+/** The shape API Gateway takes (payload 2.0; 1.0 takes the same less `cookies`). */
+export interface HttpResponse {
+  statusCode: number;
+  headers?: Record<string, string | number | boolean>;
+  multiValueHeaders?: Record<string, (string | number | boolean)[]>;
+  cookies?: string[];
+  body?: string;
+  isBase64Encoded?: boolean;
+}
+
+/** A refusal or a failure: the mutation was not done. */
+export function isRefusal(status: number): boolean {
+  return status >= 400;
+}
+
+/** A failure of ours: it is never kept, so that a retry can do better. */
+export function isFailure(status: number): boolean {
+  return status >= 500;
+}
+
+export const DEFAULT_PROBLEM_BASE_URL = 'https://backstop.example/problems/';
+
+/** A problem as the response that carries it. */
+export function problemResponse(
+  problem: Problem,
+  baseUrl: string = DEFAULT_PROBLEM_BASE_URL,
+): HttpResponse {
+  const kind: ProblemKind = PROBLEM_KINDS[problem.code];
+  const { retryAfterSeconds, headers, members, retryable } = problem.options;
+  return {
+    statusCode: kind.status,
+    headers: {
+      'content-type': 'application/problem+json',
+      'cache-control': 'no-store',
+      ...(retryAfterSeconds !== undefined && { 'retry-after': String(retryAfterSeconds) }),
+      ...headers,
+    },
+    body: JSON.stringify({
+      type: baseUrl + problem.code.toLowerCase().replaceAll('_', '-'),
+      title: kind.title,
+      status: kind.status,
+      detail: problem.detail,
+      code: problem.code,
+      retryable: retryable ?? kind.retryable,
+      ...members,
+    }),
+  };
+}
+
+/**
+ * What the client is told of any error at all. Our own problems speak for
+ * themselves; an HTTP error that another middleware threw keeps its status
+ * (its 422 apart: that status means KEY_REUSED here and nothing else); the
+ * rest is INTERNAL, and says nothing of what is inside.
+ */
+export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
+  if (error instanceof Problem) return problemResponse(error, baseUrl);
+  const status = foreignStatus(error);
+  if (status === undefined) {
+    return problemResponse(
+      new Problem('INTERNAL', 'The request failed for a reason of ours and took no effect.'),
+      baseUrl,
+    );
+  }
+  const detail = error instanceof Error ? error.message : 'The request was refused.';
+  const code = status === 422 || status === 400 ? 'BODY_INVALID' : codeOfStatus(status);
+  if (code) return problemResponse(new Problem(code, detail), baseUrl);
+  return {
+    statusCode: status,
+    headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store' },
+    body: JSON.stringify({
+      type: 'about:blank',
+      title: detail,
+      status,
+      detail,
+      code: `HTTP_${status}`,
+      retryable: false,
+    }),
+  };
+}
+
+/** The status of an error in the manner of http-errors, which middy's middlewares throw. */
+function foreignStatus(error: unknown): number | undefined {
+  const status = (error as { statusCode?: unknown } | null)?.statusCode;
+  const isClientError = typeof status === 'number' && status >= 400 && status < 500;
+  return isClientError ? status : undefined;
+}
+
+/** The one code that has this status, where exactly one has. */
+function codeOfStatus(status: number): ProblemCode | undefined {
+  const codes = (Object.keys(PROBLEM_KINDS) as ProblemCode[]).filter(
+    (code) => PROBLEM_KINDS[code].status === status,
+  );
+  return codes.length === 1 ? codes[0] : undefined;
+}

@@ -1,0 +1,81 @@
+import type { APIGatewayProxyEvent, APIGatewayProxyEventV2 } from 'aws-lambda';
+
+/** An event of API Gateway: payload 2.0 (HTTP API) or 1.0 (REST API). */
+export type HttpEvent = APIGatewayProxyEvent | APIGatewayProxyEventV2;
+
+/** The one form in which the rest of the library sees a request. */
+export interface HttpRequest {
+  /** Upper case. */
+  readonly method: string;
+  readonly path: string;
+  /** Name and value pairs, sorted, decoded. */
+  readonly query: readonly (readonly [string, string])[];
+  /** Every value that the request carried under `name` (any case), trimmed, in order. */
+  header(name: string): readonly string[];
+  /** The body's bytes as the client sent them; empty when there was none. */
+  readonly body: Buffer;
+}
+
+/** Reads an event of either payload version. A missing or null part is an empty one. */
+export function readRequest(event: HttpEvent): HttpRequest {
+  const isV2 = 'requestContext' in event && 'http' in (event.requestContext ?? {});
+  return isV2 ? readV2(event as APIGatewayProxyEventV2) : readV1(event as APIGatewayProxyEvent);
+}
+
+function readV2(event: APIGatewayProxyEventV2): HttpRequest {
+  return {
+    method: event.requestContext.http.method.toUpperCase(),
+    path: event.rawPath ?? event.requestContext.http.path ?? '/',
+    query: sortedQuery([...new URLSearchParams(event.rawQueryString ?? '')]),
+    header: headerReader(event.headers, undefined),
+    body: bodyBytes(event.body, event.isBase64Encoded),
+  };
+}
+
+function readV1(event: APIGatewayProxyEvent): HttpRequest {
+  const multi = event.multiValueQueryStringParameters;
+  const single = event.queryStringParameters;
+  const pairs: [string, string][] = multi
+    ? Object.entries(multi).flatMap(([name, values]) =>
+        (values ?? []).map((value): [string, string] => [name, value]),
+      )
+    : Object.entries(single ?? {}).map(([name, value]) => [name, value ?? '']);
+  return {
+    method: (event.httpMethod ?? '').toUpperCase(),
+    path: event.path ?? '/',
+    query: sortedQuery(pairs),
+    header: headerReader(event.headers, event.multiValueHeaders),
+    body: bodyBytes(event.body, event.isBase64Encoded),
+  };
+}
+
+function sortedQuery(pairs: [string, string][]): [string, string][] {
+  return pairs.sort(([a, x], [b, y]) => compare(a, b) || compare(x, y));
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+type SingleHeaders = Readonly<Record<string, string | undefined>> | null | undefined;
+type MultiHeaders = Readonly<Record<string, readonly string[] | undefined>> | null | undefined;
+
+function headerReader(single: SingleHeaders, multi: MultiHeaders) {
+  return (name: string): readonly string[] => {
+    const wanted = name.toLowerCase();
+    // Payload 1.0 carries both maps; `multiValueHeaders` is the complete one.
+    const fromMulti = valuesOf(multi, wanted).flat();
+    const values = fromMulti.length > 0 ? fromMulti : valuesOf(single, wanted);
+    return values.map((value) => String(value).trim());
+  };
+}
+
+function valuesOf<T>(headers: Readonly<Record<string, T>> | null | undefined, wanted: string) {
+  return Object.entries(headers ?? {})
+    .filter(([name, value]) => name.toLowerCase() === wanted && value != null)
+    .map(([, value]) => value as NonNullable<T>);
+}
+
+function bodyBytes(body: string | null | undefined, isBase64Encoded: boolean | undefined): Buffer {
+  return Buffer.from(body ?? '', isBase64Encoded ? 'base64' : 'utf8');
+}

@@ -1,0 +1,106 @@
+import { isUtf8 } from 'node:buffer';
+import { createHash } from 'node:crypto';
+import { Problem } from '../http/problems.ts';
+import type { HttpRequest } from '../http/request.ts';
+
+/** Goes up with every change of what is hashed: other versions are never compared. */
+export const FINGERPRINT_VERSION = 1;
+
+/** Deeper than any body we take, and far from where recursion would overflow. */
+const JSON_DEPTH_MAX = 64;
+
+/**
+ * SHA-256 over everything that makes this request this request: principal,
+ * method, path, query and body, each with its length before it so that nothing
+ * can slide from one part into the next.
+ *
+ * A JSON body is hashed by meaning: member order and white space do not count,
+ * numbers count as they are spelled (2^53 + 1 is not 2^53, and a money amount
+ * of `1.0` is not silently `1`), array order counts. Any other body is hashed
+ * by its bytes.
+ *
+ * @returns the version, a colon, and 43 characters of base64url.
+ * @throws Problem BODY_INVALID for JSON nested deeper than 64.
+ */
+export function fingerprintOf(principal: string, request: HttpRequest): string {
+  const hash = createHash('sha256');
+  const add = (part: string | Buffer) => {
+    hash.update(`${Buffer.byteLength(part)}:`).update(part);
+  };
+  hash.update(Uint8Array.of(FINGERPRINT_VERSION));
+  add(principal);
+  add(request.method);
+  add(request.path);
+  add(JSON.stringify(request.query));
+  add(bodyPart(request));
+  return `${FINGERPRINT_VERSION}:${hash.digest('base64url')}`;
+}
+
+/** Fingerprints of different versions say nothing of each other. */
+export function areComparable(one: string, other: string): boolean {
+  return one.split(':', 1)[0] === other.split(':', 1)[0];
+}
+
+function bodyPart(request: HttpRequest): string | Buffer {
+  const type = request.header('content-type')[0] ?? '';
+  if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) return request.body;
+  // What is not JSON after all is refused by the body parser, in its own turn.
+  const text = isUtf8(request.body) ? request.body.toString('utf8') : '';
+  return canonicalJson(text) ?? request.body;
+}
+
+/**
+ * The one spelling of a JSON text's meaning, or undefined when it is not JSON.
+ * Members are sorted by UTF-16 code unit; `__proto__` is a member like others;
+ * of a repeated member the last counts, as for JSON.parse.
+ */
+export function canonicalJson(text: string): string | undefined {
+  if (isTooDeep(text)) {
+    throw new Problem('BODY_INVALID', `The body is nested deeper than ${JSON_DEPTH_MAX} levels.`);
+  }
+  try {
+    return spell(JSON.parse(text, keepNumberSource as (key: string, value: unknown) => unknown));
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+class NumberSource {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+function keepNumberSource(_key: string, value: unknown, context: { source: string }): unknown {
+  return typeof value === 'number' ? new NumberSource(context.source) : value;
+}
+
+function spell(value: unknown): string {
+  if (value instanceof NumberSource) return value.text;
+  if (Array.isArray(value)) return `[${value.map(spell).join(',')}]`;
+  if (typeof value === 'object' && value !== null) {
+    const members = value as Record<string, unknown>;
+    const names = Object.keys(members).sort();
+    return `{${names.map((name) => `${JSON.stringify(name)}:${spell(members[name])}`).join(',')}}`;
+  }
+  return JSON.stringify(value);
+}
+
+/** Counts brackets outside strings; cheap, and it cannot itself run out of stack. */
+function isTooDeep(text: string): boolean {
+  let depth = 0;
+  let inString = false;
+  for (let i = 0; i < text.length; i++) {
+    const char = text.charCodeAt(i);
+    if (inString) {
+      if (char === 0x5c) i++;
+      else if (char === 0x22) inString = false;
+    } else if (char === 0x22) inString = true;
+    else if (char === 0x7b || char === 0x5b) {
+      if (++depth > JSON_DEPTH_MAX) return true;
+    } else if (char === 0x7d || char === 0x5d) depth--;
+  }
+  return false;
+}

@@ -1,0 +1,90 @@
+import { Problem } from '../http/problems.ts';
+import type { Setback } from './contract.ts';
+
+/** Longer waits would only slow down a client whose answer is ready sooner. */
+const RETRY_AFTER_SECONDS_MAX = 2;
+
+/**
+ * What the client hears of an attempt that took no effect.
+ *
+ * Without a key nothing is safe to resend once the outcome is in doubt: then
+ * `retryable` is false and there is no Retry-After.
+ */
+export function problemOf(
+  setback: Exclude<Setback, { kind: 'threw' | 'returned-5xx' }>,
+  stateUrl: string | undefined,
+  isUnprotected = false,
+): Problem {
+  switch (setback.kind) {
+    case 'already-exists':
+      return alreadyExists(stateUrl);
+    case 'in-flight':
+      return new Problem(
+        'ABORTED',
+        'A request with this idempotency key is still running. Send the same request again later.',
+        { retryAfterSeconds: retryAfter(setback.retryAfterSeconds) },
+      );
+    case 'retry':
+      return setback.because === 'conflict'
+        ? contention(setback.cause)
+        : unavailable(setback.cause);
+    case 'contention':
+      return contention(setback.cause);
+    case 'unavailable':
+      return unavailable(setback.cause);
+    case 'late':
+      return new Problem(
+        'UNAVAILABLE',
+        'The request ran out of time before its commit and took no effect. Send it again.',
+        { retryAfterSeconds: 1 },
+      );
+    case 'unknown-outcome':
+      return outcomeUnknown(setback.cause, isUnprotected);
+  }
+}
+
+function retryAfter(leftSeconds = 1): number {
+  return Math.min(RETRY_AFTER_SECONDS_MAX, Math.max(1, leftSeconds));
+}
+
+function alreadyExists(stateUrl: string | undefined): Problem {
+  const where = stateUrl === undefined ? 'Fetch the state' : `Fetch ${stateUrl}`;
+  return new Problem(
+    'ALREADY_EXISTS',
+    `This idempotency key was used up and the response to it is not kept. ${where}: it alone decides. Do not send this key again.`,
+    stateUrl === undefined
+      ? {}
+      : { headers: { link: `<${stateUrl}>; rel="related"` }, members: { state: stateUrl } },
+  );
+}
+
+function contention(cause: unknown): Problem {
+  return new Problem(
+    'CONTENTION',
+    'Others kept changing the same rows. Nothing took effect; send the same request again.',
+    { retryAfterSeconds: 1, cause },
+  );
+}
+
+function unavailable(cause: unknown): Problem {
+  return new Problem(
+    'UNAVAILABLE',
+    'The database cannot be reached. Nothing took effect; send the same request again.',
+    { retryAfterSeconds: 1, cause },
+  );
+}
+
+function outcomeUnknown(cause: unknown, isUnprotected: boolean): Problem {
+  if (isUnprotected) {
+    return new Problem(
+      'OUTCOME_UNKNOWN',
+      'The answer to the commit was lost, and without an idempotency key it is not safe to send this request again. Fetch the state first.',
+      { retryable: false, cause },
+    );
+  }
+  return new Problem(
+    'OUTCOME_UNKNOWN',
+    'The answer to the commit was lost. Send the same request again with the same key: it takes effect once at most.',
+    { retryAfterSeconds: 1, cause },
+  );
+}
