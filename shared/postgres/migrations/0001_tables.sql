@@ -1,0 +1,66 @@
+-- The marker (L2). Its existence is all it says: this principal has used up this
+-- key. It holds no response; that is what Redis is for.
+--
+-- Not partitioned by created_at: a partition key must be part of the primary
+-- key, and a key with created_at in it is no longer unique.
+CREATE TABLE player_mutation_idempotency (
+  user_id    text        NOT NULL,
+  request_id text        NOT NULL,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (user_id, request_id)
+);
+
+-- For the purge: without it each batch is a sequential scan and a sort. It costs
+-- a claim 1.07 times the CPU and 1.16 times the WAL.
+CREATE INDEX idx_pmi_created_at ON player_mutation_idempotency (created_at);
+
+CREATE TABLE players (
+  user_id      text   PRIMARY KEY,
+  -- 2^53 - 1: the largest integer that a JSON number carries without loss.
+  coins        bigint NOT NULL DEFAULT 0 CHECK (coins BETWEEN 0 AND 9007199254740991),
+  data_version bigint NOT NULL DEFAULT 1
+);
+
+-- Step 0 of every protected mutation, in the mutation's own transaction.
+--
+-- It answers only when the claim is new. Otherwise it raises, so that whatever
+-- the client has pipelined behind it fails with 25P02 without running:
+--   IDM01  the key was used up before
+--   IDM02  the request's deadline has passed
+--   55P03  another transaction holds the claim, and it did not end in time
+--
+-- p_deadline is on this server's clock. A Lambda that was frozen and thaws after
+-- the purge must not claim anew.
+CREATE FUNCTION claim_marker(
+  p_user text, p_request text, p_deadline timestamptz,
+  OUT created_at_ms float8, OUT xid text
+) LANGUAGE plpgsql AS $$
+DECLARE
+  left_ms float8 := extract(epoch FROM p_deadline - clock_timestamp()) * 1000;
+  claimed_at timestamptz;
+BEGIN
+  -- The client's BEGIN says DEFERRABLE, which means nothing in READ COMMITTED and
+  -- is off outside a transaction block. If it is off, that BEGIN failed, and each
+  -- statement pipelined behind it would commit by itself. Ending this backend is
+  -- the one thing that stops them all.
+  IF current_setting('transaction_deferrable') <> 'on' THEN
+    PERFORM pg_terminate_backend(pg_backend_pid());
+    RAISE EXCEPTION 'claim_marker: not inside the transaction that should hold the claim';
+  END IF;
+  IF left_ms <= 0 THEN
+    RAISE EXCEPTION 'claim_marker: the deadline of this request has passed' USING ERRCODE = 'IDM02';
+  END IF;
+  -- 0 would mean: no limit. Set in here because a SET of the client's would pin
+  -- the connection in RDS Proxy.
+  PERFORM set_config('lock_timeout', greatest(1, floor(left_ms))::bigint::text, true);
+  INSERT INTO player_mutation_idempotency AS m (user_id, request_id)
+    VALUES (p_user, p_request)
+    ON CONFLICT DO NOTHING
+    RETURNING m.created_at INTO claimed_at;
+  IF claimed_at IS NULL THEN
+    RAISE EXCEPTION 'claim_marker: this key was used before' USING ERRCODE = 'IDM01';
+  END IF;
+  created_at_ms := extract(epoch FROM claimed_at) * 1000;
+  xid := pg_current_xact_id()::text;
+END
+$$;

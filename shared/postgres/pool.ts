@@ -1,0 +1,102 @@
+import pg from 'pg';
+import { nowMs } from '../clock.ts';
+
+export interface PoolOptions {
+  readonly connectionString: string;
+  /** 1 per execution environment on Lambda, which handles one request at a time. */
+  readonly max: number;
+  /** Send statements without waiting for the answers to those before. */
+  readonly pipeline: boolean;
+  readonly connectTimeoutMs: number;
+  /** Idle clients may fail at any time; it is news for the log and nothing else. */
+  onIdleError(error: Error): void;
+}
+
+/** A pool that also knows how the server's clock stands to ours. */
+export interface Database {
+  readonly pool: pg.Pool;
+  readonly pipeline: boolean;
+  /** A time of our clock on the server's clock, to within a round trip. */
+  toServerMs(ourMs: number): number;
+}
+
+/**
+ * Opens nothing yet. No time-out is a start-up parameter or a session's SET: RDS
+ * Proxy refuses the first and pins on the second. They stand on the role.
+ */
+export function createDatabase(options: PoolOptions): Database {
+  let offsetMs = 0;
+  const pool = new pg.Pool({
+    connectionString: options.connectionString,
+    max: options.max,
+    pipeline: options.pipeline,
+    connectionTimeoutMillis: options.connectTimeoutMs,
+    keepAlive: true,
+    allowExitOnIdle: true,
+    onConnect: async (client: pg.ClientBase) => {
+      offsetMs = await greet(client);
+    },
+  } as pg.PoolConfig);
+  pool.on('error', options.onIdleError);
+  // A client in use reports its loss through its queries as well; without a
+  // listener the event would end the process.
+  pool.on('connect', (client) => client.on('error', () => {}));
+  return { pool, pipeline: options.pipeline, toServerMs: (ourMs) => ourMs + offsetMs };
+}
+
+/**
+ * A client of the pool, if one can be had by `byMs` (our clock).
+ *
+ * @throws Error "timeout exceeded when trying to connect", as the pool's own.
+ */
+export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
+  const connecting = pool.connect();
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    connecting.then(
+      (client) => client.release(),
+      () => {},
+    ); // Comes too late to be used.
+    reject(new Error('timeout exceeded when trying to connect'));
+  }, byMs - nowMs());
+  try {
+    return await Promise.race([connecting, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * One round trip per new connection, for what must not be assumed.
+ *
+ * @returns how far the server's clock is ahead of ours, in milliseconds.
+ */
+async function greet(client: pg.ClientBase): Promise<number> {
+  const sentMs = nowMs();
+  const { rows } = await client.query<Greeting>(
+    `SELECT extract(epoch FROM clock_timestamp()) * 1000 AS "serverMs", current_user AS "role",
+            current_setting('statement_timeout') AS "statement_timeout",
+            current_setting('idle_in_transaction_session_timeout') AS "idle_in_transaction_session_timeout"`,
+  );
+  const greeting = rows[0] as Greeting;
+  refuseUnlimited(greeting);
+  return Number(greeting.serverMs) - (sentMs + nowMs()) / 2;
+}
+
+interface Greeting {
+  readonly serverMs: string;
+  readonly role: string;
+  readonly statement_timeout: string;
+  readonly idle_in_transaction_session_timeout: string;
+}
+
+/** Without these two a frozen owner keeps its claim for ever, and every retry hears ABORTED. */
+function refuseUnlimited(greeting: Greeting): void {
+  for (const name of ['statement_timeout', 'idle_in_transaction_session_timeout'] as const) {
+    if (greeting[name] === '0') {
+      throw new Error(
+        `Configuration: ${name} is 0 (no limit) for the database role "${greeting.role}", so a frozen request would hold its claim for ever. Set it to the longest request: ALTER ROLE "${greeting.role}" SET ${name} = '28s'.`,
+      );
+    }
+  }
+}

@@ -1,0 +1,42 @@
+import { DeadlineError, type Setback } from '../idempotency/contract.ts';
+import { meaningOf } from './sqlstate.ts';
+import { BeginError } from './transaction.ts';
+
+/** Why step 0 failed. Nothing of this attempt can have taken effect. */
+export function setbackAtClaim(cause: unknown): Setback {
+  if (cause instanceof BeginError) return { kind: 'retry', because: 'connection', cause };
+  switch (meaningOf(cause)) {
+    case 'used':
+      return { kind: 'already-exists' };
+    case 'late':
+      return { kind: 'late' };
+    case 'waited':
+      return { kind: 'in-flight' };
+    case 'conflict':
+      return { kind: 'retry', because: 'conflict', cause };
+    case 'connection':
+      return { kind: 'retry', because: 'connection', cause };
+    default:
+      return { kind: 'threw', error: cause };
+  }
+}
+
+/**
+ * Why an attempt ended whose claim was good.
+ *
+ * `queryError`, the first that the transaction itself met, decides whether to try
+ * again: the work may have wrapped it, or met a socket error of its own that is
+ * none of ours.
+ */
+export function setbackInWork(queryError: unknown, thrown: unknown): Setback {
+  switch (queryError === undefined ? undefined : meaningOf(queryError)) {
+    case 'waited':
+      return { kind: 'contention', cause: queryError };
+    case 'conflict':
+      return { kind: 'retry', because: 'conflict', cause: queryError };
+    case 'connection':
+      return { kind: 'retry', because: 'connection', cause: queryError };
+    default:
+      return thrown instanceof DeadlineError ? { kind: 'late' } : { kind: 'threw', error: thrown };
+  }
+}

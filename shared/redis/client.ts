@@ -1,0 +1,59 @@
+import { Redis } from 'ioredis';
+
+export interface RedisOptions {
+  readonly url: string;
+  /** For any one command. The store is waiting behind it. */
+  readonly commandTimeoutMs: number;
+  onError(error: Error): void;
+}
+
+/**
+ * A client that fails fast and mends itself in the background. No offline queue:
+ * a command that cannot be sent now is worth nothing later. No resending: an
+ * unanswered SET NX would meet its own entry.
+ */
+export function createRedis(options: RedisOptions): Redis {
+  const redis = new Redis(options.url, {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    commandTimeout: options.commandTimeoutMs,
+    connectTimeout: RECONNECT_TIMEOUT_MS,
+    retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_EVERY_MS_MAX),
+    enableReadyCheck: true,
+    keepAlive: 10_000,
+  });
+  redis.on('error', options.onError);
+  return redis;
+}
+
+/** The background may take its time: nobody waits for it. */
+const RECONNECT_TIMEOUT_MS = 2000;
+const RECONNECT_EVERY_MS_MAX = 1000;
+
+/**
+ * Opens the first connection and waits for it, up to `budgetMs`. Later connections
+ * are the client's own affair: between them a command fails at once, as it should.
+ *
+ * @throws Error when the connection failed or the budget ran out.
+ */
+export async function firstConnection(redis: Redis, budgetMs: number): Promise<void> {
+  if (!['wait', 'connecting', 'connect'].includes(redis.status)) return;
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onClose = () => reject(new Error('Redis: the first connection failed'));
+  const timer = setTimeout(
+    () => reject(new Error('Redis: the first connection took too long')),
+    budgetMs,
+  );
+  redis.once('ready', resolve);
+  redis.once('close', onClose);
+  if (redis.status === 'wait') redis.connect().catch(() => {}); // Heard through `close`.
+  try {
+    await promise;
+  } finally {
+    clearTimeout(timer);
+    redis.off('ready', resolve);
+    redis.off('close', onClose);
+  }
+}

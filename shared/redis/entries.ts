@@ -1,0 +1,96 @@
+import type { Mutation, Sight, StoredResponse } from '../idempotency/contract.ts';
+
+/** Goes up with every change of the format; entries of other versions are not read. */
+const ENTRY_VERSION = 1;
+
+interface Pending {
+  readonly v: typeof ENTRY_VERSION;
+  readonly state: 'pending';
+  readonly fingerprint: string;
+  readonly token: string;
+  readonly deadlineMs: number;
+}
+
+interface Completed {
+  readonly v: typeof ENTRY_VERSION;
+  readonly state: 'completed';
+  readonly fingerprint: string;
+  readonly response: StoredResponse | 'tombstone';
+  readonly expiresAtMs: number;
+}
+
+/** The same mutation always gives the same text: release compares it whole. */
+export function encodePending({ fingerprint, token, deadlineMs }: Mutation): string {
+  const entry: Pending = { v: ENTRY_VERSION, state: 'pending', fingerprint, token, deadlineMs };
+  return JSON.stringify(entry);
+}
+
+export function encodeCompleted(
+  fingerprint: string,
+  response: StoredResponse | 'tombstone',
+  expiresAtMs: number,
+): string {
+  const entry: Completed = {
+    v: ENTRY_VERSION,
+    state: 'completed',
+    fingerprint,
+    response,
+    expiresAtMs,
+  };
+  return JSON.stringify(entry);
+}
+
+/** @returns undefined for what cannot be read, or is of another version: an L1 miss. */
+export function decode(text: string): Sight | undefined {
+  let entry: unknown;
+  try {
+    entry = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (isPending(entry)) {
+    return { kind: 'pending', fingerprint: entry.fingerprint, deadlineMs: entry.deadlineMs };
+  }
+  if (isCompleted(entry)) {
+    const { fingerprint, response, expiresAtMs } = entry;
+    return { kind: 'completed', fingerprint, response, expiresAtMs };
+  }
+  return undefined;
+}
+
+function isEntry(entry: unknown): entry is { state: unknown; fingerprint: string } {
+  const { v, fingerprint } = (entry ?? {}) as Record<string, unknown>;
+  return v === ENTRY_VERSION && typeof fingerprint === 'string';
+}
+
+function isPending(entry: unknown): entry is Pending {
+  return (
+    isEntry(entry) &&
+    entry.state === 'pending' &&
+    'deadlineMs' in entry &&
+    typeof entry.deadlineMs === 'number'
+  );
+}
+
+function isCompleted(entry: unknown): entry is Completed {
+  if (!isEntry(entry) || entry.state !== 'completed') return false;
+  const { response, expiresAtMs } = entry as unknown as Record<string, unknown>;
+  return (
+    typeof expiresAtMs === 'number' && (response === 'tombstone' || isStoredResponse(response))
+  );
+}
+
+function isStoredResponse(response: unknown): response is StoredResponse {
+  const { statusCode, headers, body, isBase64Encoded } = (response ?? {}) as Record<
+    string,
+    unknown
+  >;
+  return (
+    typeof statusCode === 'number' &&
+    typeof body === 'string' &&
+    typeof isBase64Encoded === 'boolean' &&
+    typeof headers === 'object' &&
+    headers !== null &&
+    Object.values(headers).every((value) => typeof value === 'string')
+  );
+}
