@@ -1,0 +1,14 @@
+import { deployedService, type Query } from '../../shared/index.ts';
+import { noSuchPlayer, playerResponse } from './responses.ts';
+import { findPlayer } from './wallet.ts';
+
+export const getPlayer: Query = {
+  name: 'get-player',
+  run: async ({ principal, service }) => {
+    const player = await findPlayer(service.database.pool, principal);
+    if (!player) throw noSuchPlayer(principal);
+    return playerResponse(player);
+  },
+};
+
+export const handler = deployedService().query(getPlayer);

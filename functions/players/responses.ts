@@ -1,0 +1,22 @@
+import { type HttpResponse, Problem } from '../../shared/index.ts';
+import type { Player } from './wallet.ts';
+
+export function playerResponse(player: Player): HttpResponse {
+  return {
+    statusCode: 200,
+    headers: { 'content-type': 'application/json', etag: `"${player.dataVersion}"` },
+    body: JSON.stringify(player),
+  };
+}
+
+export function noSuchPlayer(userId: string): Problem {
+  return new Problem('NOT_FOUND', `There is no player ${JSON.stringify(userId)}.`);
+}
+
+/** Returned and not thrown: the refusal is the answer to this key, and a retry hears it again. */
+export function insufficientCoins(amount: number): Problem {
+  return new Problem(
+    'INSUFFICIENT_COINS',
+    `The player has fewer than ${amount} coins. Nothing was taken.`,
+  );
+}

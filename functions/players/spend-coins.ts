@@ -1,0 +1,43 @@
+import * as z from 'zod/mini';
+import {
+  deployedService,
+  type Mutation,
+  Problem,
+  readIfMatch,
+  storableText,
+} from '../../shared/index.ts';
+import { insufficientCoins, noSuchPlayer, playerResponse } from './responses.ts';
+import { COINS_MAX, spendCoins as spend } from './wallet.ts';
+
+const body = z.strictObject({
+  amount: z.int().check(z.minimum(1), z.maximum(COINS_MAX)),
+  /** For the caller's own records; it is part of the request and so of its fingerprint. */
+  reason: z.optional(storableText(200)),
+});
+
+export const spendCoins: Mutation<z.infer<typeof body>> = {
+  name: 'spend-coins',
+  body,
+  stateUrl: '/players/me',
+  run: ({ principal, body: { amount }, request, once }) => {
+    const ifMatch = readIfMatch(request);
+    return once(async (tx) => {
+      const spent = await spend(tx, principal, amount, ifMatch);
+      switch (spent.kind) {
+        case 'spent':
+          return playerResponse(spent.player);
+        case 'insufficient':
+          return insufficientCoins(amount);
+        case 'stale':
+          throw new Problem(
+            'VERSION_MISMATCH',
+            'The player has changed since the version in If-Match.',
+          );
+        case 'missing':
+          throw noSuchPlayer(principal);
+      }
+    });
+  },
+};
+
+export const handler = deployedService().mutation(spendCoins);

@@ -1,0 +1,46 @@
+import * as z from 'zod/mini';
+import { deployedService, type Mutation, Problem, storableText } from '../../shared/index.ts';
+import { insufficientCoins, noSuchPlayer } from './responses.ts';
+import { COINS_MAX, transferCoins as transfer } from './wallet.ts';
+
+const body = z.strictObject({
+  to: storableText(255),
+  amount: z.int().check(z.minimum(1), z.maximum(COINS_MAX)),
+});
+
+export const transferCoins: Mutation<z.infer<typeof body>> = {
+  name: 'transfer-coins',
+  body,
+  stateUrl: '/players/me',
+  run: async ({ principal, body: { to, amount }, once }) => {
+    if (to === principal)
+      throw new Problem('BODY_INVALID', 'to: a transfer needs two different players');
+    return once(async (tx) => {
+      const transferred = await transfer(tx, { from: principal, to, amount });
+      switch (transferred.kind) {
+        case 'transferred':
+          return {
+            statusCode: 200,
+            headers: {
+              'content-type': 'application/json',
+              etag: `"${transferred.from.dataVersion}"`,
+            },
+            body: JSON.stringify({ from: transferred.from, to, amount }),
+          };
+        case 'insufficient':
+          return insufficientCoins(amount);
+        case 'receiver-full':
+          throw new Problem(
+            'BODY_INVALID',
+            `amount: ${JSON.stringify(to)} cannot hold so many coins`,
+          );
+        case 'sender-missing':
+          throw noSuchPlayer(principal);
+        case 'receiver-missing':
+          throw noSuchPlayer(to);
+      }
+    });
+  },
+};
+
+export const handler = deployedService().mutation(transferCoins);

@@ -1,0 +1,246 @@
+/**
+ * The composition root: the one place that knows every part and puts them
+ * together. Only `functions/` imports it, and the library's face hands it on.
+ */
+import middy, { type MiddlewareObj } from '@middy/core';
+import httpJsonBodyParser from '@middy/http-json-body-parser';
+import type { Context } from 'aws-lambda';
+import type { Redis } from 'ioredis';
+import type { ZodMiniType } from 'zod/mini';
+import { type Config, loadConfig } from './config.ts';
+import { acceptBody, validateBody } from './http/body.ts';
+import { readPrincipal } from './http/principal.ts';
+import { type HttpResponse, Problem } from './http/problems.ts';
+import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
+import { type FastPath, NO_FAST_PATH } from './idempotency/contract.ts';
+import {
+  idempotency,
+  type Once,
+  type OnceContext,
+  problemResponses,
+  type Report,
+} from './idempotency/middleware.ts';
+import { createLogger, type Logger } from './logger.ts';
+import { createMeter, type Meter } from './metrics.ts';
+import { markerStore } from './postgres/marker-store.ts';
+import { createDatabase, type Database } from './postgres/pool.ts';
+import type { Tx } from './postgres/transaction.ts';
+import { type PurgeResult, purgeMarkers } from './purge/worker.ts';
+import { createRedis, firstConnection } from './redis/client.ts';
+import { redisFastPath } from './redis/fast-path.ts';
+
+export type Handler = (event: HttpEvent, context: Context) => Promise<HttpResponse>;
+
+/** What a protected handler is given. */
+export interface MutationInput<Body> {
+  readonly principal: string;
+  readonly body: Body;
+  readonly request: HttpRequest;
+  readonly once: Once<Tx>;
+}
+
+/** A mutation, apart from the servers that it will run against. */
+export interface Mutation<Body> {
+  /** Kebab case; names the function in logs and in `BACKSTOP_KEY_MODE_…`. */
+  readonly name: string;
+  readonly body: ZodMiniType<Body>;
+  /** Where a client whose key is used up finds the state that decides. */
+  readonly stateUrl: string;
+  run(input: MutationInput<Body>): Promise<HttpResponse>;
+}
+
+export interface QueryInput {
+  readonly principal: string;
+  readonly request: HttpRequest;
+  readonly service: Service;
+}
+
+/** A request that changes nothing and so needs no key. */
+export interface Query {
+  readonly name: string;
+  /** Answers anybody; `principal` is empty then. */
+  readonly isPublic?: boolean;
+  run(input: QueryInput): Promise<HttpResponse>;
+}
+
+/** Everything that one process shares among its requests. Nothing is connected before its first use. */
+export interface Service {
+  readonly config: Config;
+  readonly database: Database;
+  readonly logger: Logger;
+  readonly meter: Meter;
+  /** Each rejects when that dependency cannot be used now. */
+  readonly dependencies: Readonly<Record<string, () => Promise<unknown>>>;
+  mutation<Body>(mutation: Mutation<Body>): Handler;
+  query(query: Query): Handler;
+  close(): Promise<void>;
+}
+
+export function createService(config: Config): Service {
+  const logger = createLogger('backstop');
+  const meter = createMeter('backstop');
+  const database = createDatabase({
+    connectionString: config.databaseUrl,
+    max: config.poolMax,
+    pipeline: config.pipeline,
+    connectTimeoutMs: config.databaseConnectTimeoutMs,
+    onIdleError: (error) => logger.warn('An idle database connection was lost', error),
+  });
+  const redis = openRedis(config, logger);
+  const store = markerStore({ database, retentionMs: config.retentionMs });
+  const fastPath = openFastPath(config, redis, logger, meter);
+
+  const service: Service = {
+    config,
+    database,
+    logger,
+    meter,
+    dependencies: {
+      postgres: () => database.pool.query('SELECT 1'),
+      redis: () => pingRedis(config, redis),
+    },
+    mutation: (mutation) => {
+      const report = (report: Report) => record(mutation.name, report, logger, meter);
+      const protection = idempotency<Tx>({
+        ...config,
+        fastPath,
+        store,
+        stateUrl: mutation.stateUrl,
+        keyMode: config.keyMode(mutation.name),
+        report,
+      });
+      return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 })
+        .use(outermost(mutation.name, config, logger))
+        .use(protection)
+        .use(acceptBody(config.bodyBytesMax))
+        .use(httpJsonBodyParser() as Step)
+        .use(validateBody(mutation.body) as Step)
+        .handler((event, { once, principal, http }) =>
+          mutation.run({ principal, once, request: http, body: event.body as never }),
+        ) as unknown as Handler;
+    },
+    query: (query) =>
+      middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 })
+        .use(outermost(query.name, config, logger))
+        .handler((event) => {
+          const principal = query.isPublic ? '' : readPrincipal(event, config.issuerAliases);
+          if (principal === undefined) {
+            throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
+          }
+          return query.run({ principal, service, request: readRequest(event) });
+        }) as unknown as Handler,
+    close: async () => {
+      redis?.disconnect();
+      await database.pool.end();
+    },
+  };
+  return service;
+}
+
+type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
+
+function outermost(name: string, { problemBaseUrl }: Config, logger: Logger): Step {
+  const report = (report: Report) => record(name, report, logger);
+  return problemResponses({ problemBaseUrl, report }) as Step;
+}
+
+function openRedis(config: Config, logger: Logger): Redis | undefined {
+  if (config.redisUrl === undefined) return undefined;
+  return createRedis({
+    url: config.redisUrl,
+    commandTimeoutMs: config.redisCommandTimeoutMs,
+    onError: (error) => logger.debug('Redis connection', error),
+  });
+}
+
+async function pingRedis(config: Config, redis: Redis | undefined): Promise<unknown> {
+  if (!redis) throw new Error('REDIS_URL is not set');
+  await firstConnection(redis, config.redisConnectBudgetMs);
+  return redis.ping();
+}
+
+function openFastPath(
+  config: Config,
+  redis: Redis | undefined,
+  logger: Logger,
+  meter: Meter,
+): FastPath {
+  if (!redis) return NO_FAST_PATH;
+  return redisFastPath({
+    redis,
+    connectBudgetMs: config.redisConnectBudgetMs,
+    coolDownMs: config.redisCoolDownMs,
+    onFailure: (step, error) => {
+      meter.fastPathFailure(step);
+      logger.warn('The fast path failed; the request went on without it', {
+        step,
+        error: String(error),
+      });
+    },
+  });
+}
+
+/** One line for each request: how it ended, and which layer decided. */
+function record(name: string, report: Report, logger: Logger, meter?: Meter): void {
+  const { layer, outcome, attempts, keyHash, error } = report;
+  const line = { function: name, layer, outcome, attempts, keyHash };
+  const isOurFault = error !== undefined && !(error instanceof Problem && !error.options.cause);
+  if (isOurFault) logger.error('request', { ...line, error: error as Error });
+  else logger.info('request', line);
+  if (outcome === 'key_empty') meter?.keyEmpty();
+  else meter?.outcome(layer, outcome);
+}
+
+let shared: Service | undefined;
+
+/**
+ * The service of this process, from its environment. Made when the first function
+ * is loaded, so that a wrong configuration fails the start and not a request.
+ */
+export function deployedService(): Service {
+  shared ??= createService(loadConfig());
+  return shared;
+}
+
+export interface Purge {
+  run(context: Pick<Partial<Context>, 'getRemainingTimeInMillis'>): Promise<PurgeAnswer>;
+  close(): Promise<void>;
+}
+
+export type PurgeAnswer = Omit<PurgeResult, 'batchDurationsSeconds'>;
+
+/** The scheduled purge, on a connection and a role of its own. */
+export function createPurge(config: Config): Purge {
+  const logger = createLogger('backstop-purge');
+  const meter = createMeter('backstop-purge');
+  const { pool } = createDatabase({
+    connectionString: config.purgeDatabaseUrl,
+    max: 1,
+    pipeline: false,
+    connectTimeoutMs: config.databaseConnectTimeoutMs,
+    onIdleError: (error) => logger.warn('An idle database connection was lost', error),
+  });
+  return {
+    run: async ({ getRemainingTimeInMillis }) => {
+      const result = await purgeMarkers({
+        db: pool,
+        keepMs: config.purgeRetentionMs + config.purgeMarginMs,
+        batchRowsMax: config.purgeBatchRowsMax,
+        remainingMs: getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
+      });
+      const { batchDurationsSeconds: _, ...answer } = result;
+      meter.cleanup(result);
+      logger.info('purge', answer);
+      return answer;
+    },
+    close: () => pool.end(),
+  };
+}
+
+let sharedPurge: Purge | undefined;
+
+/** The purge of this process, from its environment. */
+export function deployedPurge(): Purge {
+  sharedPurge ??= createPurge(loadConfig());
+  return sharedPurge;
+}

@@ -1,0 +1,153 @@
+/**
+ * The one reader of `process.env`. Every value is checked at start, with a message
+ * that says which it is, why it cannot be and what to set.
+ */
+import * as z from 'zod/mini';
+
+/** The longest that a request may take: the HTTP API gives up after 30 s. */
+const REQUEST_TIMEOUT_MS = 28_000;
+
+const positive = (fallback: number) =>
+  z._default(z.coerce.number().check(z.int(), z.positive()), fallback);
+
+const ENVIRONMENT = z.object({
+  DATABASE_URL: z.string('the Postgres to keep markers in, postgres://user@host:port/database'),
+  PURGE_DATABASE_URL: z.optional(z.string()),
+  REDIS_URL: z.optional(z.string()),
+  BACKSTOP_PIPELINE: z._default(z.enum(['on', 'off']), 'on'),
+  BACKSTOP_POOL_MAX: positive(1),
+  BACKSTOP_RETENTION_MS: positive(3_600_000),
+  BACKSTOP_PURGE_RETENTION_MS: z.optional(z.coerce.number().check(z.int(), z.positive())),
+  BACKSTOP_PURGE_MARGIN_MS: positive(300_000),
+  BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(10_000),
+  BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
+  BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: positive(100),
+  BACKSTOP_REDIS_CONNECT_BUDGET_MS: positive(250),
+  BACKSTOP_REDIS_COOL_DOWN_MS: positive(1000),
+  BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: positive(3000),
+  BACKSTOP_BODY_BYTES_MAX: positive(262_144),
+  BACKSTOP_STORED_BODY_BYTES_MAX: positive(262_144),
+  BACKSTOP_KEY_MODE: z._default(z.enum(['required', 'optional']), 'required'),
+  BACKSTOP_ISSUER_ALIASES: z._default(z.string(), ''),
+  BACKSTOP_PROBLEM_BASE_URL: z._default(z.string(), 'https://backstop.example/problems/'),
+});
+
+export type KeyMode = 'required' | 'optional';
+
+export interface Config {
+  readonly databaseUrl: string;
+  readonly purgeDatabaseUrl: string;
+  /** Undefined: no fast path. */
+  readonly redisUrl: string | undefined;
+  readonly pipeline: boolean;
+  readonly poolMax: number;
+  /** How long a replay is caught at the least. */
+  readonly retentionMs: number;
+  /** The longest retention of any function that shares the table. */
+  readonly purgeRetentionMs: number;
+  /** The longest request, the oldest transaction and the skew together. */
+  readonly purgeMarginMs: number;
+  readonly purgeBatchRowsMax: number;
+  readonly answerMarginMs: number;
+  readonly requestTimeoutMs: number;
+  readonly redisCommandTimeoutMs: number;
+  readonly redisConnectBudgetMs: number;
+  readonly redisCoolDownMs: number;
+  readonly databaseConnectTimeoutMs: number;
+  readonly bodyBytesMax: number;
+  readonly storedBodyBytesMax: number;
+  /** Per function: `BACKSTOP_KEY_MODE_SPEND_COINS=optional`, else `BACKSTOP_KEY_MODE`. */
+  keyMode(functionName: string): KeyMode;
+  readonly issuerAliases: Readonly<Record<string, string>>;
+  readonly problemBaseUrl: string;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export class ConfigError extends Error {
+  override name = 'ConfigError';
+}
+
+/** @throws ConfigError that names every value that cannot be. */
+export function loadConfig(environment: Environment = process.env): Config {
+  // An empty variable is how many tools spell an absent one.
+  const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
+  const parsed = ENVIRONMENT.safeParse(given);
+  if (!parsed.success) {
+    throw new ConfigError(
+      parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
+    );
+  }
+  const env = parsed.data;
+  const config: Config = {
+    databaseUrl: env.DATABASE_URL,
+    purgeDatabaseUrl: env.PURGE_DATABASE_URL ?? env.DATABASE_URL,
+    redisUrl: env.REDIS_URL,
+    pipeline: env.BACKSTOP_PIPELINE === 'on',
+    poolMax: env.BACKSTOP_POOL_MAX,
+    retentionMs: env.BACKSTOP_RETENTION_MS,
+    purgeRetentionMs: env.BACKSTOP_PURGE_RETENTION_MS ?? env.BACKSTOP_RETENTION_MS,
+    purgeMarginMs: env.BACKSTOP_PURGE_MARGIN_MS,
+    purgeBatchRowsMax: env.BACKSTOP_PURGE_BATCH_ROWS_MAX,
+    answerMarginMs: env.BACKSTOP_ANSWER_MARGIN_MS,
+    requestTimeoutMs: REQUEST_TIMEOUT_MS,
+    redisCommandTimeoutMs: env.BACKSTOP_REDIS_COMMAND_TIMEOUT_MS,
+    redisConnectBudgetMs: env.BACKSTOP_REDIS_CONNECT_BUDGET_MS,
+    redisCoolDownMs: env.BACKSTOP_REDIS_COOL_DOWN_MS,
+    databaseConnectTimeoutMs: env.BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS,
+    bodyBytesMax: env.BACKSTOP_BODY_BYTES_MAX,
+    storedBodyBytesMax: env.BACKSTOP_STORED_BODY_BYTES_MAX,
+    keyMode: (functionName) => keyModeOf(given, functionName, env.BACKSTOP_KEY_MODE),
+    issuerAliases: parseAliases(env.BACKSTOP_ISSUER_ALIASES),
+    problemBaseUrl: env.BACKSTOP_PROBLEM_BASE_URL,
+  };
+  refuseUnsafe(config);
+  return config;
+}
+
+function keyModeOf(environment: Environment, functionName: string, fallback: KeyMode): KeyMode {
+  const name = `BACKSTOP_KEY_MODE_${functionName.toUpperCase().replaceAll('-', '_')}`;
+  const value = environment[name] ?? fallback;
+  if (value === 'required' || value === 'optional') return value;
+  throw new ConfigError(`${name} is "${value}": set it to "required" or "optional"`);
+}
+
+/** `alias=issuer` pairs, separated by commas. */
+function parseAliases(text: string): Record<string, string> {
+  const pairs = text === '' ? [] : text.split(',').map((pair) => pair.trim());
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [alias = '', ...issuer] = pair.split('=');
+      if (!/^[\w-]+$/.test(alias) || issuer.length === 0) {
+        throw new ConfigError(
+          `BACKSTOP_ISSUER_ALIASES has "${pair}": write alias=issuer, the alias in letters, digits, - and _, since it becomes part of every principal`,
+        );
+      }
+      return [issuer.join('='), alias];
+    }),
+  );
+}
+
+/** Combinations that would break the promise, rather than merely fail. */
+function refuseUnsafe(config: Config): void {
+  if (config.purgeRetentionMs < config.retentionMs) {
+    throw new ConfigError(
+      `BACKSTOP_PURGE_RETENTION_MS is ${config.purgeRetentionMs}, less than the ${config.retentionMs} of BACKSTOP_RETENTION_MS: the purge would delete markers that still catch replays. Set it to the longest retention of any function.`,
+    );
+  }
+  if (config.purgeMarginMs <= config.requestTimeoutMs) {
+    throw new ConfigError(
+      `BACKSTOP_PURGE_MARGIN_MS is ${config.purgeMarginMs}, less than the longest request (${config.requestTimeoutMs}): a claim could be purged while its request still runs. Set it to 300000.`,
+    );
+  }
+  if (config.answerMarginMs < 800 || config.answerMarginMs >= config.requestTimeoutMs) {
+    throw new ConfigError(
+      `BACKSTOP_ANSWER_MARGIN_MS is ${config.answerMarginMs}: finding out what became of a lost COMMIT and publishing take up to 800, and it must stay below the request's ${config.requestTimeoutMs}. Set it to 1000.`,
+    );
+  }
+  if (config.redisCommandTimeoutMs >= config.answerMarginMs) {
+    throw new ConfigError(
+      `BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is ${config.redisCommandTimeoutMs}, not less than BACKSTOP_ANSWER_MARGIN_MS: a slow publish would outlast the request. Set it to 100.`,
+    );
+  }
+}

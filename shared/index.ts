@@ -1,0 +1,51 @@
+/** The library's whole public face. */
+export {
+  createPurge,
+  createService,
+  deployedPurge,
+  deployedService,
+  type Handler,
+  type Mutation,
+  type MutationInput,
+  type Purge,
+  type PurgeAnswer,
+  type Query,
+  type QueryInput,
+  type Service,
+} from './compose.ts';
+export { type Config, ConfigError, loadConfig } from './config.ts';
+export { type IfMatch, readIfMatch } from './http/precondition.ts';
+export { readPrincipal } from './http/principal.ts';
+export {
+  type HttpResponse,
+  PROBLEM_KINDS,
+  Problem,
+  type ProblemCode,
+  type ProblemOptions,
+  problemResponse,
+} from './http/problems.ts';
+export { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
+export { storableText } from './http/text.ts';
+export {
+  type FastPath,
+  NO_FAST_PATH,
+  type Store,
+  type StoredResponse,
+  type Work,
+} from './idempotency/contract.ts';
+export {
+  type IdempotencyOptions,
+  idempotency,
+  type KeyMode,
+  type Once,
+  type OnceContext,
+  problemResponses,
+  type Report,
+} from './idempotency/middleware.ts';
+export { compareAndSwap, STALE } from './postgres/compare-and-swap.ts';
+export { markerStore } from './postgres/marker-store.ts';
+export { migrate } from './postgres/migrate.ts';
+export { createDatabase, type Database, type PoolOptions } from './postgres/pool.ts';
+export type { Tx } from './postgres/transaction.ts';
+export { createRedis } from './redis/client.ts';
+export { redisFastPath } from './redis/fast-path.ts';
