@@ -1,0 +1,11 @@
+/**
+ * Function modules read their configuration when they are loaded. Tests wire the
+ * definitions to databases of their own; what a module makes for itself opens
+ * nothing, and points nowhere.
+ */
+import { inject } from 'vitest';
+
+process.env['DATABASE_URL'] = inject('adminUrl');
+process.env['REDIS_URL'] = '';
+process.env['POWERTOOLS_LOG_LEVEL'] ??= 'SILENT';
+process.env['POWERTOOLS_METRICS_DISABLED'] ??= 'true';

@@ -1,0 +1,15 @@
+import { onTestFinished } from 'vitest';
+import { createService, loadConfig, type Service } from '../../shared/index.ts';
+import type { TestDatabase } from './database.ts';
+
+/** A service as one execution environment has it, closed when the test ends. */
+export function testService(
+  db: Pick<TestDatabase, 'apiUrl'>,
+  environment: Record<string, string> = {},
+): Service {
+  const service = createService(
+    loadConfig({ DATABASE_URL: db.apiUrl, BACKSTOP_POOL_MAX: '4', ...environment }),
+  );
+  onTestFinished(() => service.close());
+  return service;
+}
