@@ -13,7 +13,7 @@ import { fateOfCommit } from './commit-fate.ts';
 import { claimMarker, type MarkerClaim } from './markers.ts';
 import { acquire, type Database } from './pool.ts';
 import { setbackAtClaim, setbackInWork } from './setbacks.ts';
-import { isDefiniteFailure, meaningOf } from './sqlstate.ts';
+import { isDefiniteFailure } from './sqlstate.ts';
 import { openTransaction, type Transaction, type Tx } from './transaction.ts';
 
 export interface MarkerStoreOptions {
@@ -32,8 +32,8 @@ export function markerStore(options: MarkerStoreOptions): Store<Tx> {
         const client = await acquire(options.database.pool, request.deadlineMs);
         return openAttempt(options, request, client);
       } catch (cause) {
-        const isUnreachable = meaningOf(cause) === 'connection';
-        return isUnreachable ? { kind: 'unavailable', cause } : { kind: 'threw', error: cause };
+        // Whatever the reason, a wrong configuration included: nothing was begun.
+        return { kind: 'unavailable', cause };
       }
     },
   };

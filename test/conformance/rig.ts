@@ -1,0 +1,41 @@
+import type { FastPath, HttpResponse, Problem, Store, Work } from '../../shared/index.ts';
+
+/** What differs by store, all of it. Everything else in the suite holds for each. */
+export interface Traits {
+  /** Does a replay come back when Redis has forgotten it? Else the answer is ALREADY_EXISTS. */
+  readonly replaysWithoutRedis: boolean;
+  /** Are two routes two requests, or is the key used up on all of them? */
+  readonly identity: 'key' | 'endpoint and key';
+  /** A duplicate of a running request, with no Redis to say so. */
+  readonly duplicateInFlight: 'waits' | 'is refused';
+}
+
+export type RedisMode = 'on' | 'off' | 'dies';
+
+/** A store with everything that the suite needs to judge it from outside. */
+export interface OpenRig<Handle> {
+  readonly store: Store<Handle>;
+  readonly fastPath: FastPath;
+  /** A work that makes one effect for `principal`, and then does as `respond` says. */
+  work(
+    principal: string,
+    respond: () => Promise<HttpResponse | Problem> | HttpResponse | Problem,
+  ): Work<Handle>;
+  effects(principal: string): Promise<number>;
+  /** Claims that stand there, of whatever state. */
+  claims(principal: string): Promise<number>;
+  /** Kills Redis, in mode `dies`; else nothing. */
+  midway(): Promise<void>;
+  /** Waits until a duplicate is seen waiting for the claim's owner. */
+  seenWaiting(): Promise<unknown>;
+  /** Nobody can reach the store until `mendStore`. */
+  breakStore(): Promise<void>;
+  mendStore(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface Rig<Handle> {
+  readonly name: string;
+  readonly traits: Traits;
+  open(redis: RedisMode): Promise<OpenRig<Handle>>;
+}
