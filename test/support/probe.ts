@@ -1,0 +1,26 @@
+import * as z from 'zod/mini';
+import type { Handler, HttpResponse, Service, Tx, Work } from '../../shared/index.ts';
+
+export const DONE: HttpResponse = { statusCode: 200, body: 'done' };
+
+/** A protected handler around any work, for what the real ones never do. */
+export function probe(
+  service: Service,
+  work: (tx: Tx, principal: string) => ReturnType<Work<Tx>>,
+): Handler {
+  return service.mutation({
+    name: 'probe',
+    body: z.unknown(),
+    stateUrl: '/players/me',
+    run: ({ once, principal }) => once((tx) => work(tx, principal)),
+  });
+}
+
+/** The smallest effect: one coin less, one version more. */
+export async function takeCoin(tx: Tx, principal: string): Promise<HttpResponse> {
+  await tx.query(
+    'UPDATE players SET coins = coins - 1, data_version = data_version + 1 WHERE user_id = $1',
+    [principal],
+  );
+  return DONE;
+}
