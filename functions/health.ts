@@ -1,10 +1,10 @@
-import { deployedService, PROBLEM_KINDS, type Query } from '../shared/index.ts';
+import { deployedService, PROBLEM_KINDS, type QueryRoute } from '../shared/index.ts';
 
 /** Long enough for a cold connection, short enough for a load balancer. */
 const ANSWER_WITHIN_MS = 1500;
 
 /** Postgres is what the service cannot do without; the rest costs speed or single routes. */
-export const health: Query = {
+export const health: QueryRoute = {
   name: 'health',
   isPublic: true,
   run: async ({ service }) => {

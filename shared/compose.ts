@@ -12,7 +12,7 @@ import { acceptBody, validateBody } from './http/body.ts';
 import { readPrincipal } from './http/principal.ts';
 import { type HttpResponse, Problem } from './http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
-import { type FastPath, NO_FAST_PATH } from './idempotency/contract.ts';
+import { type FastPath, NO_FAST_PATH, type Store } from './idempotency/contract.ts';
 import {
   idempotency,
   type Once,
@@ -40,10 +40,11 @@ export interface MutationInput<Body> {
 }
 
 /** A mutation, apart from the servers that it will run against. */
-export interface Mutation<Body> {
+export interface MutationRoute<Body> {
   /** Kebab case; names the function in logs and in `BACKSTOP_KEY_MODE_…`. */
   readonly name: string;
-  readonly body: ZodMiniType<Body>;
+  /** The shape of the JSON body; undefined for a request that has none. */
+  readonly body: ZodMiniType<Body> | undefined;
   /** Where a client whose key is used up finds the state that decides. */
   readonly stateUrl: string;
   run(input: MutationInput<Body>): Promise<HttpResponse>;
@@ -56,7 +57,7 @@ export interface QueryInput {
 }
 
 /** A request that changes nothing and so needs no key. */
-export interface Query {
+export interface QueryRoute {
   readonly name: string;
   /** Answers anybody; `principal` is empty then. */
   readonly isPublic?: boolean;
@@ -71,8 +72,8 @@ export interface Service {
   readonly meter: Meter;
   /** Each rejects when that dependency cannot be used now. */
   readonly dependencies: Readonly<Record<string, () => Promise<unknown>>>;
-  mutation<Body>(mutation: Mutation<Body>): Handler;
-  query(query: Query): Handler;
+  mutation<Body>(route: MutationRoute<Body>): Handler;
+  query(route: QueryRoute): Handler;
   close(): Promise<void>;
 }
 
@@ -87,9 +88,13 @@ export function createService(config: Config): Service {
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
   const redis = openRedis(config, logger);
-  const store = markerStore({ database, retentionMs: config.retentionMs });
-  const fastPath = openFastPath(config, redis, logger, meter);
-
+  const parts: Parts = {
+    config,
+    logger,
+    meter,
+    store: markerStore({ database, retentionMs: config.retentionMs }),
+    fastPath: openFastPath(config, redis, logger, meter),
+  };
   const service: Service = {
     config,
     database,
@@ -99,42 +104,65 @@ export function createService(config: Config): Service {
       postgres: () => database.pool.query('SELECT 1'),
       redis: () => pingRedis(config, redis),
     },
-    mutation: (mutation) => {
-      const report = (report: Report) => record(mutation.name, report, logger, meter);
-      const protection = idempotency<Tx>({
-        ...config,
-        fastPath,
-        store,
-        stateUrl: mutation.stateUrl,
-        keyMode: config.keyMode(mutation.name),
-        report,
-      });
-      return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 })
-        .use(outermost(mutation.name, config, logger))
-        .use(protection)
-        .use(acceptBody(config.bodyBytesMax))
-        .use(httpJsonBodyParser() as Step)
-        .use(validateBody(mutation.body) as Step)
-        .handler((event, { once, principal, http }) =>
-          mutation.run({ principal, once, request: http, body: event.body as never }),
-        ) as unknown as Handler;
-    },
-    query: (query) =>
-      middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 })
-        .use(outermost(query.name, config, logger))
-        .handler((event) => {
-          const principal = query.isPublic ? '' : readPrincipal(event, config.issuerAliases);
-          if (principal === undefined) {
-            throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
-          }
-          return query.run({ principal, service, request: readRequest(event) });
-        }) as unknown as Handler,
+    mutation: (route) => mutationHandler(route, parts),
+    query: (route) => queryHandler(route, service),
     close: async () => {
       redis?.disconnect();
       await database.pool.end();
     },
   };
   return service;
+}
+
+interface Parts {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly meter: Meter;
+  readonly store: Store<Tx>;
+  readonly fastPath: FastPath;
+}
+
+/** Authentication, key and fingerprint, then the body: in the order of the contract. */
+function mutationHandler<Body>(route: MutationRoute<Body>, parts: Parts): Handler {
+  const { config, logger, meter, store, fastPath } = parts;
+  const protection = idempotency<Tx>({
+    ...config,
+    fastPath,
+    store,
+    stateUrl: route.stateUrl,
+    keyMode: config.keyMode(route.name),
+    report: (report) => record(route.name, report, logger, meter),
+  });
+  const stack = bare()
+    .use(outermost(route.name, config, logger))
+    .use(protection);
+  if (route.body) {
+    stack
+      .use(acceptBody(config.bodyBytesMax))
+      .use(httpJsonBodyParser() as Step)
+      .use(validateBody(route.body) as Step);
+  }
+  return stack.handler((event, { once, principal, http }) =>
+    route.run({ principal, once, request: http, body: event.body as never }),
+  ) as unknown as Handler;
+}
+
+function queryHandler(route: QueryRoute, service: Service): Handler {
+  const { config, logger } = service;
+  return bare()
+    .use(outermost(route.name, config, logger))
+    .handler((event) => {
+      const principal = route.isPublic ? '' : readPrincipal(event, config.issuerAliases);
+      if (principal === undefined) {
+        throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
+      }
+      return route.run({ principal, service, request: readRequest(event) });
+    }) as unknown as Handler;
+}
+
+/** Without middy's own early time-out, which answers while the handler runs on: `once` has a deadline. */
+function bare() {
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 });
 }
 
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;

@@ -5,12 +5,12 @@ export {
   deployedPurge,
   deployedService,
   type Handler,
-  type Mutation,
   type MutationInput,
+  type MutationRoute,
   type Purge,
   type PurgeAnswer,
-  type Query,
   type QueryInput,
+  type QueryRoute,
   type Service,
 } from './compose.ts';
 export { type Config, ConfigError, loadConfig } from './config.ts';

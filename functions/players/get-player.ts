@@ -1,8 +1,8 @@
-import { deployedService, type Query } from '../../shared/index.ts';
+import { deployedService, type QueryRoute } from '../../shared/index.ts';
 import { noSuchPlayer, playerResponse } from './responses.ts';
 import { findPlayer } from './wallet.ts';
 
-export const getPlayer: Query = {
+export const getPlayer: QueryRoute = {
   name: 'get-player',
   run: async ({ principal, service }) => {
     const player = await findPlayer(service.database.pool, principal);

@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import {
   deployedService,
-  type Mutation,
+  type MutationRoute,
   Problem,
   readIfMatch,
   storableText,
@@ -15,7 +15,7 @@ const body = z.strictObject({
   reason: z.optional(storableText(200)),
 });
 
-export const spendCoins: Mutation<z.infer<typeof body>> = {
+export const spendCoins: MutationRoute<z.infer<typeof body>> = {
   name: 'spend-coins',
   body,
   stateUrl: '/players/me',

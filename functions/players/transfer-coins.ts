@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { deployedService, type Mutation, Problem, storableText } from '../../shared/index.ts';
+import { deployedService, type MutationRoute, Problem, storableText } from '../../shared/index.ts';
 import { insufficientCoins, noSuchPlayer } from './responses.ts';
 import { COINS_MAX, transferCoins as transfer } from './wallet.ts';
 
@@ -8,7 +8,7 @@ const body = z.strictObject({
   amount: z.int().check(z.minimum(1), z.maximum(COINS_MAX)),
 });
 
-export const transferCoins: Mutation<z.infer<typeof body>> = {
+export const transferCoins: MutationRoute<z.infer<typeof body>> = {
   name: 'transfer-coins',
   body,
   stateUrl: '/players/me',
