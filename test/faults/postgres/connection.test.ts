@@ -1,0 +1,326 @@
+import net from 'node:net';
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+} from 'vitest';
+import { startPostgres } from '../../../infra/local/postgres.ts';
+import { createRunFolder } from '../../../infra/local/run-folder.ts';
+import { migrate } from '../../../shared/index.ts';
+import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import {
+  createTestDatabase,
+  markersOf,
+  openSession,
+  playerOf,
+  seedPlayer,
+  type TestDatabase,
+} from '../../support/database.ts';
+import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
+import { probe, takeCoin } from '../../support/probe.ts';
+import { lambdaContext, newKey, send } from '../../support/requests.ts';
+import { testService } from '../../support/service.ts';
+import { urlOf } from '../../support/urls.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+
+let db: TestDatabase;
+let proxy: FaultProxy;
+beforeAll(async () => {
+  db = await createTestDatabase();
+  await db.sql('CREATE SEQUENCE runs');
+  await db.sql('GRANT USAGE ON SEQUENCE runs TO backstop_api');
+});
+afterAll(() => db.drop());
+beforeEach(async () => {
+  proxy = await startFaultProxy(db.apiUrl);
+});
+afterEach(() => proxy.close());
+
+/** The command, and not the READ COMMITTED of BEGIN. */
+const COMMIT = 'COMMIT\0';
+
+async function newRequest() {
+  const principal = `p-${newKey()}`;
+  await seedPlayer(db, principal);
+  return { principal, key: newKey(), body: {} };
+}
+
+/** A deferred trigger: what it does happens at COMMIT, in the backend of the request. */
+async function atCommit(principal: string, statement: string): Promise<void> {
+  const name = `t${newKey().replaceAll('-', '')}`;
+  await db.sql(`CREATE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+    $$ BEGIN IF NEW.user_id = '${principal}' THEN ${statement}; END IF; RETURN NEW; END $$`);
+  await db.sql(`CREATE CONSTRAINT TRIGGER ${name} AFTER UPDATE ON players
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ${name}()`);
+  onTestFinished(async () => {
+    await db.sql(`DROP FUNCTION ${name} CASCADE`);
+  });
+}
+
+describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
+  'a lost connection, pipelining $pipeline',
+  ({ pipeline }) => {
+    const service = (environment: Record<string, string> = {}) =>
+      testService({ apiUrl: proxy.url }, { BACKSTOP_PIPELINE: pipeline, ...environment });
+
+    test('C65 the answer to COMMIT is lost: it is looked up, and was a success', async () => {
+      const request = await newRequest();
+      const handler = probe(service(), takeCoin);
+      const lost = proxy.dropAfter(COMMIT);
+      const answer = await send(handler, request);
+      await lost;
+      expect([answer.status, answer.text]).toEqual([200, 'done']);
+      expect(Date.parse(answer.headers['idempotency-expires'] as string)).toBeGreaterThan(
+        Date.now(),
+      );
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+      expect((await send(handler, request)).code).toBe('ALREADY_EXISTS');
+    });
+
+    test('COMMIT itself is lost: it is looked up, was an abort, and the whole runs again', async () => {
+      const request = await newRequest();
+      const lost = proxy.dropBefore(COMMIT);
+      const answer = await send(probe(service(), takeCoin), request);
+      await lost;
+      expect(answer.status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('C65 and then nobody can be asked: 503 OUTCOME_UNKNOWN, and the retry is safe', async () => {
+      const request = await newRequest();
+      const handler = probe(service(), takeCoin);
+      const lost = proxy.dropAfter(COMMIT).then(() => proxy.refuse());
+      const answer = await send(handler, request, lambdaContext(2500));
+      await lost;
+      expect([answer.status, answer.code]).toEqual([503, 'OUTCOME_UNKNOWN']);
+      expect(answer.headers['retry-after']).toBe('1');
+      expect(answer.json).toMatchObject({ retryable: true });
+      await proxy.pass();
+      expect((await send(handler, request)).code).toBe('ALREADY_EXISTS');
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('the answer to COMMIT never comes: asked on another connection when the time is up', async () => {
+      const request = await newRequest();
+      const lost = proxy.dropAfter(COMMIT, 'silence');
+      const answer = await send(probe(service(), takeCoin), request, lambdaContext(2000));
+      await lost;
+      expect([answer.status, answer.text]).toEqual([200, 'done']);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('a COMMIT still in progress is waited for', async () => {
+      const request = await newRequest();
+      await atCommit(request.principal, 'PERFORM pg_advisory_xact_lock(42)');
+      const holder = await openSession(db.adminUrl);
+      await holder.query('BEGIN');
+      await holder.query('SELECT pg_advisory_xact_lock(42)');
+      const asked = proxy.count('pg_xact_status');
+      const answering = send(probe(service(), takeCoin), request, lambdaContext(20_000));
+      await seenBlocked(db);
+      proxy.reset();
+      await eventually(async () => asked() >= 2, 'the fate asked for twice');
+      await holder.query('COMMIT');
+      expect((await answering).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('FATAL at COMMIT is no answer either: it is looked up', async () => {
+      const request = await newRequest();
+      await db.sql('DROP SEQUENCE IF EXISTS kills');
+      await db.sql('CREATE SEQUENCE kills');
+      await atCommit(
+        request.principal,
+        `IF nextval('kills') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF`,
+      );
+      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('without a key a lost COMMIT is not safe to resend, and says so', async () => {
+      const request = { ...(await newRequest()), key: null };
+      const handler = probe(service({ BACKSTOP_KEY_MODE: 'optional' }), takeCoin);
+      const lost = proxy.dropAfter(COMMIT);
+      const answer = await send(handler, request);
+      await lost;
+      expect([answer.status, answer.code]).toEqual([503, 'OUTCOME_UNKNOWN']);
+      expect(answer.headers['retry-after']).toBeUndefined();
+      expect(answer.json).toMatchObject({ retryable: false });
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('lost before COMMIT: the whole runs again', async () => {
+      const request = await newRequest();
+      const lost = proxy.dropBefore('UPDATE players');
+      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      await lost;
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('lost again and again: 503 after a bounded number of tries, and no effect', async () => {
+      const request = await newRequest();
+      const handler = probe(service(), takeCoin);
+      const losses = Array.from({ length: 5 }, () => proxy.dropBefore('UPDATE players'));
+      const answer = await send(handler, request);
+      await Promise.all(losses);
+      expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
+        503,
+        'UNAVAILABLE',
+        '1',
+      ]);
+      expect(await markersOf(db, request.principal)).toEqual([]);
+      expect((await send(handler, request)).status).toBe(200);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('C53 C83 the server goes silent in the middle: 503 in time, and the next request works', async () => {
+      const request = await newRequest();
+      const handler = probe(service({ BACKSTOP_POOL_MAX: '1' }), takeCoin);
+      const held = proxy.holdAt('UPDATE players');
+      const startedMs = performance.now();
+      const answer = await send(handler, request, lambdaContext(1800));
+      await held;
+      expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
+      expect(performance.now() - startedMs).toBeLessThan(1800);
+      await proxy.pass();
+      expect((await send(handler, request)).status).toBe(200);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('the database is not there: 503, and when it is back, 200', async () => {
+      const request = await newRequest();
+      const handler = probe(service(), takeCoin);
+      await proxy.refuse();
+      const answer = await send(handler, request);
+      expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
+        503,
+        'UNAVAILABLE',
+        '1',
+      ]);
+      await proxy.pass();
+      expect((await send(handler, request)).status).toBe(200);
+    });
+
+    test('BEGIN fails: nothing behind it runs by itself, and the whole runs again', async () => {
+      const request = await newRequest();
+      const url = await breakFirstBegin(db.apiUrl);
+      const broken = testService({ apiUrl: url }, { BACKSTOP_PIPELINE: pipeline });
+      const [before] = await db.sql<{ last: string }>(`SELECT nextval('runs') AS last`);
+      const handler = probe(broken, async (tx, principal) => {
+        const sent = [tx.query(`SELECT nextval('runs')`), takeCoin(tx, principal)];
+        await Promise.all(sent);
+        return { statusCode: 200, body: 'done' };
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+      const [after] = await db.sql<{ last: string }>(`SELECT last_value AS last FROM runs`);
+      expect(Number(after?.last) - Number(before?.last)).toBe(1);
+    });
+
+    test('a client comes back to the pool idle, or not at all', async () => {
+      const { database, ...rest } = service({ BACKSTOP_POOL_MAX: '2' });
+      const handler = probe({ database, ...rest }, takeCoin);
+      for (const fault of ['none', 'lost', 'threw', 'none']) {
+        if (fault === 'lost') void proxy.dropBefore('UPDATE players');
+        const work =
+          fault === 'threw'
+            ? probe({ database, ...rest }, (tx) => tx.query('SELECT 1/0') as never)
+            : handler;
+        await send(work, await newRequest());
+        expect(database.pool.idleCount).toBe(database.pool.totalCount);
+        const states = await db.sql<{ state: string }>(
+          `SELECT state FROM pg_stat_activity WHERE usename = 'backstop_api' AND datname = current_database()`,
+        );
+        expect(states.map(({ state }) => state)).not.toContain('idle in transaction');
+      }
+    });
+  },
+);
+
+/** A proxy that misspells the first BEGIN that passes: the server answers it with an error. */
+async function breakFirstBegin(targetUrl: string): Promise<string> {
+  let isBroken = false;
+  const sockets = new Set<net.Socket>();
+  const server = net.createServer((client) => {
+    const target = net.connect(Number(new URL(targetUrl).port), '127.0.0.1');
+    for (const socket of [client, target]) sockets.add(socket.on('error', () => {}));
+    client.on('data', (chunk) => {
+      const at = isBroken ? -1 : chunk.indexOf('BEGIN ISOLATION');
+      if (at >= 0) {
+        isBroken = true;
+        chunk.write('BOGUS', at);
+      }
+      target.write(chunk);
+    });
+    client.on('close', () => target.destroy());
+    target.pipe(client);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return urlOf(targetUrl, { port: (server.address() as net.AddressInfo).port });
+}
+
+describe('the fate of a COMMIT', () => {
+  async function fate(key: string, xid: string, principal = 'fate') {
+    const { database } = testService(db);
+    return fateOfCommit(database, { principal, key }, xid, Date.now() + 2000);
+  }
+
+  async function transaction(key: string, end: 'COMMIT' | 'ROLLBACK'): Promise<string> {
+    const session = await openSession(db.apiUrl);
+    await session.query('BEGIN DEFERRABLE');
+    const { rows } = await session.query(
+      `SELECT xid FROM claim_marker('fate', $1, now() + interval '1 minute')`,
+      [key],
+    );
+    await session.query(end);
+    return rows[0].xid;
+  }
+
+  test('committed needs the marker to bear that very transaction', async () => {
+    const xid = await transaction('one', 'COMMIT');
+    const other = await transaction('two', 'COMMIT');
+    expect(await fate('one', xid)).toBe('committed');
+    expect(await fate('one', other)).toBe('unknown');
+    expect(await fate('none', xid)).toBe('unknown');
+  });
+
+  test('aborted is aborted', async () => {
+    expect(await fate('three', await transaction('three', 'ROLLBACK'))).toBe('aborted');
+  });
+
+  test('a number from the future, or none that is known, is unknown', async () => {
+    expect(await fate('one', '9223372036854775807')).toBe('unknown');
+    expect(await fate('one', '3')).toBe('unknown');
+  });
+});
+
+test('C55 Postgres restarts while idle: the process survives, and the next request is served', async () => {
+  const folder = await createRunFolder();
+  const server = await startPostgres({ runDir: folder.path });
+  onTestFinished(async () => {
+    await server.close();
+    await folder.remove();
+  });
+  await migrate(server.url);
+  const { database, ...rest } = testService({
+    apiUrl: urlOf(server.url, { role: 'backstop_api' }),
+  });
+  const admin = await openSession(server.url);
+  await admin.query(`INSERT INTO players (user_id, coins) VALUES ('idle', 10)`);
+  const handler = probe({ database, ...rest }, takeCoin);
+  const request = () => ({ principal: 'idle', key: newKey(), body: {} });
+  expect((await send(handler, request())).status).toBe(200);
+  await server.stop();
+  expect((await send(handler, request())).code).toBe('UNAVAILABLE');
+  await server.start();
+  expect((await send(handler, request())).status).toBe(200);
+}, 60_000);
