@@ -7,17 +7,26 @@ import * as z from 'zod/mini';
 /** The longest that a request may take: the HTTP API gives up after 30 s. */
 const REQUEST_TIMEOUT_MS = 28_000;
 
-const positive = (fallback: number) =>
-  z._default(z.coerce.number().check(z.int(), z.positive()), fallback);
+const wholeNumber = (usual: number) => {
+  const error = `it must be a whole number above 0; set it to ${usual}, or leave it out`;
+  return z.coerce.number(error).check(z.int(error), z.positive(error));
+};
+
+const positive = (fallback: number) => z._default(wholeNumber(fallback), fallback);
+
+const choice = <Value extends string>(values: readonly [Value, ...Value[]]) =>
+  z.enum(values, `set it to ${values.map((value) => `"${value}"`).join(' or ')}, or leave it out`);
 
 const ENVIRONMENT = z.object({
-  DATABASE_URL: z.string('the Postgres to keep markers in, postgres://user@host:port/database'),
+  DATABASE_URL: z.string(
+    'it names the Postgres that keeps the markers; set it to postgres://user@host:port/database',
+  ),
   PURGE_DATABASE_URL: z.optional(z.string()),
   REDIS_URL: z.optional(z.string()),
-  BACKSTOP_PIPELINE: z._default(z.enum(['on', 'off']), 'on'),
+  BACKSTOP_PIPELINE: z._default(choice(['on', 'off']), 'on'),
   BACKSTOP_POOL_MAX: positive(1),
   BACKSTOP_RETENTION_MS: positive(3_600_000),
-  BACKSTOP_PURGE_RETENTION_MS: z.optional(z.coerce.number().check(z.int(), z.positive())),
+  BACKSTOP_PURGE_RETENTION_MS: z.optional(wholeNumber(3_600_000)),
   BACKSTOP_PURGE_MARGIN_MS: positive(300_000),
   BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(10_000),
   BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
@@ -27,7 +36,7 @@ const ENVIRONMENT = z.object({
   BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: positive(3000),
   BACKSTOP_BODY_BYTES_MAX: positive(262_144),
   BACKSTOP_STORED_BODY_BYTES_MAX: positive(262_144),
-  BACKSTOP_KEY_MODE: z._default(z.enum(['required', 'optional']), 'required'),
+  BACKSTOP_KEY_MODE: z._default(choice(['required', 'optional']), 'required'),
   BACKSTOP_ISSUER_ALIASES: z._default(z.string(), ''),
   BACKSTOP_PROBLEM_BASE_URL: z._default(z.string(), 'https://backstop.example/problems/'),
 });
@@ -73,11 +82,7 @@ export function loadConfig(environment: Environment = process.env): Config {
   // An empty variable is how many tools spell an absent one.
   const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
   const parsed = ENVIRONMENT.safeParse(given);
-  if (!parsed.success) {
-    throw new ConfigError(
-      parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
-    );
-  }
+  if (!parsed.success) throw new ConfigError(refusals(parsed.error.issues, given));
   const env = parsed.data;
   const config: Config = {
     databaseUrl: env.DATABASE_URL,
@@ -105,6 +110,13 @@ export function loadConfig(environment: Environment = process.env): Config {
   return config;
 }
 
+/** One refusal for each variable. None of those that may hold a password is ever refused with its value. */
+function refusals(issues: z.core.$ZodIssue[], given: Environment): string {
+  const whys = new Map(issues.map(({ path, message }) => [path.join('.'), message]));
+  const whatIsIt = (name: string) => (name in given ? `is "${given[name]}"` : 'is not set');
+  return [...whys].map(([name, why]) => `${name} ${whatIsIt(name)}: ${why}`).join('; ');
+}
+
 function keyModeOf(environment: Environment, functionName: string, fallback: KeyMode): KeyMode {
   const name = `BACKSTOP_KEY_MODE_${functionName.toUpperCase().replaceAll('-', '_')}`;
   const value = environment[name] ?? fallback;
@@ -115,17 +127,22 @@ function keyModeOf(environment: Environment, functionName: string, fallback: Key
 /** `alias=issuer` pairs, separated by commas. */
 function parseAliases(text: string): Record<string, string> {
   const pairs = text === '' ? [] : text.split(',').map((pair) => pair.trim());
-  return Object.fromEntries(
-    pairs.map((pair) => {
-      const [alias = '', ...issuer] = pair.split('=');
-      if (!/^[\w-]+$/.test(alias) || issuer.length === 0) {
-        throw new ConfigError(
-          `BACKSTOP_ISSUER_ALIASES has "${pair}": write alias=issuer, the alias in letters, digits, - and _, since it becomes part of every principal`,
-        );
-      }
-      return [issuer.join('='), alias];
-    }),
-  );
+  const aliases = new Map<string, string>();
+  for (const pair of pairs) {
+    const [, alias, issuer] = /^([\w-]+)=(.+)$/.exec(pair) ?? [];
+    if (alias === undefined || issuer === undefined) {
+      throw new ConfigError(
+        `BACKSTOP_ISSUER_ALIASES has "${pair}": write alias=issuer, the alias in letters, digits, - and _, since it becomes part of every principal`,
+      );
+    }
+    if (aliases.has(issuer) || [...aliases.values()].includes(alias)) {
+      throw new ConfigError(
+        `BACKSTOP_ISSUER_ALIASES repeats the alias or the issuer of "${pair}": the principals of two issuers must not be mixed up. Write alias=issuer once for each issuer.`,
+      );
+    }
+    aliases.set(issuer, alias);
+  }
+  return Object.fromEntries(aliases);
 }
 
 /** Combinations that would break the promise, rather than merely fail. */

@@ -4,7 +4,8 @@ import type { HttpRequest } from './request.ts';
 /** The versions that the client accepts; `any` stands for `*`. */
 export type IfMatch = 'any' | readonly string[];
 
-const ENTITY_TAG = /^(W\/)?"([\x21\x23-\x7e\x80-\uffff]*)"$/;
+/** One member of the list, which may be empty; a tag may hold a comma (RFC 9110, 5.6.1 and 8.8.3). */
+const MEMBER = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\uffff]*)"[ \t]*)?(?:,|$)/y;
 
 /**
  * The request's If-Match, or undefined when it carries none. Compared strongly
@@ -18,19 +19,27 @@ const ENTITY_TAG = /^(W\/)?"([\x21\x23-\x7e\x80-\uffff]*)"$/;
 export function readIfMatch(request: HttpRequest): IfMatch | undefined {
   const values = request.header('if-match');
   if (values.length === 0) return undefined;
-  const members = values
-    .join(',')
-    .split(',')
-    .map((member) => member.trim());
-  if (members.length === 1 && members[0] === '*') return 'any';
-  return members.flatMap((member) => {
-    const tag = ENTITY_TAG.exec(member);
-    if (!tag) {
-      throw new Problem(
-        'PRECONDITION_MALFORMED',
-        'If-Match must be * or entity tags as the ETag header gave them, for example "7".',
-      );
-    }
-    return tag[1] === undefined ? [tag[2] as string] : [];
-  });
+  const list = values.join(',');
+  if (list === '*') return 'any';
+  const tags = membersOf(list).filter(([, , tag]) => tag !== undefined);
+  if (tags.length === 0) throw malformed();
+  return tags.flatMap(([, weak, tag]) => (weak === undefined ? [tag as string] : []));
+}
+
+function membersOf(list: string): RegExpExecArray[] {
+  const members: RegExpExecArray[] = [];
+  for (let at = 0; at < list.length; at = MEMBER.lastIndex) {
+    MEMBER.lastIndex = at;
+    const member = MEMBER.exec(list);
+    if (!member) throw malformed();
+    members.push(member);
+  }
+  return members;
+}
+
+function malformed(): Problem {
+  return new Problem(
+    'PRECONDITION_MALFORMED',
+    'If-Match must be * or entity tags as the ETag header gave them, for example "7".',
+  );
 }

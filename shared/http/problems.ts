@@ -146,8 +146,8 @@ export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
 /** The status of an error in the manner of http-errors, which middy's middlewares throw. */
 function foreignStatus(error: unknown): number | undefined {
   const status = (error as { statusCode?: unknown } | null)?.statusCode;
-  const isClientError = typeof status === 'number' && status >= 400 && status < 500;
-  return isClientError ? status : undefined;
+  const isClientError = Number.isInteger(status) && isRefusal(status as number);
+  return isClientError && !isFailure(status as number) ? (status as number) : undefined;
 }
 
 /** The one code that has this status, where exactly one has. */

@@ -8,9 +8,9 @@ export interface HttpRequest {
   /** Upper case. */
   readonly method: string;
   readonly path: string;
-  /** Name and value pairs, sorted, decoded. */
+  /** Name and value pairs, decoded, sorted by name; the values of one name keep their order. */
   readonly query: readonly (readonly [string, string])[];
-  /** Every value that the request carried under `name` (any case), trimmed, in order. */
+  /** Every value that the request carried under `name` (any case), in order, without the space around it. */
   header(name: string): readonly string[];
   /** The body's bytes as the client sent them; empty when there was none. */
   readonly body: Buffer;
@@ -23,9 +23,11 @@ export function readRequest(event: HttpEvent): HttpRequest {
 }
 
 function readV2(event: APIGatewayProxyEventV2): HttpRequest {
+  const http: Partial<APIGatewayProxyEventV2['requestContext']['http']> | null =
+    event.requestContext.http;
   return {
-    method: event.requestContext.http.method.toUpperCase(),
-    path: event.rawPath ?? event.requestContext.http.path ?? '/',
+    method: (http?.method ?? '').toUpperCase(),
+    path: event.rawPath ?? http?.path ?? '/',
     query: sortedQuery([...new URLSearchParams(event.rawQueryString ?? '')]),
     header: headerReader(event.headers, undefined),
     body: bodyBytes(event.body, event.isBase64Encoded),
@@ -49,12 +51,9 @@ function readV1(event: APIGatewayProxyEvent): HttpRequest {
   };
 }
 
+/** By name alone: `a=1&a=2` is a list, and `a=2&a=1` another one. */
 function sortedQuery(pairs: [string, string][]): [string, string][] {
-  return pairs.sort(([a, x], [b, y]) => compare(a, b) || compare(x, y));
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
+  return pairs.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
 }
 
 type SingleHeaders = Readonly<Record<string, string | undefined>> | null | undefined;
@@ -64,10 +63,28 @@ function headerReader(single: SingleHeaders, multi: MultiHeaders) {
   return (name: string): readonly string[] => {
     const wanted = name.toLowerCase();
     // Payload 1.0 carries both maps; `multiValueHeaders` is the complete one.
-    const fromMulti = valuesOf(multi, wanted).flat();
+    const fromMulti = valuesOf(multi, wanted)
+      .flat()
+      .filter((value) => value != null);
     const values = fromMulti.length > 0 ? fromMulti : valuesOf(single, wanted);
-    return values.map((value) => String(value).trim());
+    return values.map((value) => trimmed(String(value)));
   };
+}
+
+/**
+ * Without the optional white space of HTTP, which is space and tab and nothing
+ * else (RFC 9110, section 5.6.3); `trim` would also take what no key may hold.
+ */
+export function trimmed(value: string): string {
+  let start = 0;
+  let end = value.length;
+  while (start < end && isSpaceOrTab(value.charCodeAt(start))) start++;
+  while (end > start && isSpaceOrTab(value.charCodeAt(end - 1))) end--;
+  return value.slice(start, end);
+}
+
+function isSpaceOrTab(code: number): boolean {
+  return code === 0x20 || code === 0x09;
 }
 
 function valuesOf<T>(headers: Readonly<Record<string, T>> | null | undefined, wanted: string) {

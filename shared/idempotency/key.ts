@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { Problem } from '../http/problems.ts';
-import type { HttpRequest } from '../http/request.ts';
+import { type HttpRequest, trimmed } from '../http/request.ts';
 
 export const KEY_HEADER = 'Idempotency-Key';
 
@@ -20,7 +20,7 @@ const KEY_LENGTH_MAX = 255;
 export function readKey(request: HttpRequest): string | undefined {
   const values = request.header(KEY_HEADER).flatMap((value) => value.split(','));
   if (values.length === 0) return undefined;
-  const keys = new Set(values.map((value) => unquote(value.trim())));
+  const keys = new Set(values.map((value) => unquote(trimmed(value))));
   if (keys.size > 1) throw malformed('the request carries two different values');
   const [key] = [...keys] as [string];
   if (key === '') throw malformed('its value is empty');

@@ -150,22 +150,32 @@ function reportOf(verdict: Verdict, key: string | undefined): Report {
   return { outcome, layer, attempts, keyHash, ...(error !== undefined && { error }) };
 }
 
-/** A mutation that answers success without `once` is unprotected, and must not pass for one. */
+/**
+ * Two programming errors. A mutation that answers success without `once` is
+ * unprotected, and must not pass for more. One that answers another status than
+ * `once` gave would tell a retry something else than it told the first try.
+ */
 function insistOnOnce<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>): void {
   const state = STATES.get(request);
   const status = request.response?.statusCode ?? 200;
-  if (!state || state.isCalled || isRefusal(status)) return;
-  const error = new Error(
-    'The handler answered with success and never called once: its effects are unprotected.',
-  );
-  options.report({
-    outcome: 'unprotected',
-    layer: 'handler',
-    attempts: 0,
-    keyHash: undefined,
-    error,
-  });
-  throw error;
+  const complain = (outcome: string, message: string) => {
+    const error = new Error(message);
+    options.report({ outcome, layer: 'handler', attempts: 0, keyHash: undefined, error });
+    return error;
+  };
+  if (state?.final && state.final.statusCode !== status) {
+    complain(
+      'response_changed',
+      'The handler did not return the response of once; it was sent all the same.',
+    );
+    request.response = state.final;
+  }
+  if (state && !state.isCalled && !isRefusal(status)) {
+    throw complain(
+      'unprotected',
+      'The handler answered with success and never called once: its effects are unprotected.',
+    );
+  }
 }
 
 /** Nothing after COMMIT may turn a success into a failure. */

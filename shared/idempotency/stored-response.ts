@@ -45,7 +45,8 @@ function storedHeaders(response: HttpResponse): Record<string, string> {
   }
   for (const [name, value] of Object.entries(response.headers ?? {})) {
     const lower = name.toLowerCase();
-    if (STORED_HEADERS.has(lower)) stored[lower] = String(value);
+    // A header without a value was not sent the first time either.
+    if (STORED_HEADERS.has(lower) && value != null) stored[lower] = String(value);
   }
   return stored;
 }
@@ -76,7 +77,12 @@ export function toResponse(
 
 /** A fresh response with what the contract adds to it, and free of what only replays say. */
 export function asFresh(response: HttpResponse, expiresAtMs: number | undefined): HttpResponse {
-  return { ...response, headers: contractHeaders(response.headers ?? {}, expiresAtMs) };
+  const { headers = {}, multiValueHeaders } = response;
+  return {
+    ...response,
+    headers: contractHeaders(headers, expiresAtMs),
+    ...(multiValueHeaders && { multiValueHeaders: withoutOurs(multiValueHeaders) }),
+  };
 }
 
 export function asReplayed(stored: StoredResponse, expiresAtMs: number): HttpResponse {
@@ -92,10 +98,17 @@ function contractHeaders(
   headers: Readonly<Record<string, string | number | boolean>>,
   expiresAtMs: number | undefined,
 ) {
-  const kept = Object.entries(headers).filter(
-    ([name]) => !/^idempotency-(?:replayed|expires)$/i.test(name),
+  return {
+    ...withoutOurs(headers),
+    ...(expiresAtMs !== undefined && {
+      'idempotency-expires': new Date(expiresAtMs).toUTCString(),
+    }),
+  };
+}
+
+/** Only the contract says these. */
+function withoutOurs<T>(headers: Readonly<Record<string, T>>): Record<string, T> {
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name]) => !/^idempotency-(?:replayed|expires)$/i.test(name)),
   );
-  const expires =
-    expiresAtMs === undefined ? [] : [['idempotency-expires', new Date(expiresAtMs).toUTCString()]];
-  return Object.fromEntries([...kept, ...expires]) as Record<string, string | number | boolean>;
 }

@@ -65,6 +65,7 @@ function openAttempt(
         settlement.kind === 'unknown-outcome'
           ? await resolve(options, request, claim, settlement)
           : settlement;
+      if (known.kind === 'retry' && request.key === undefined) return final(known);
       if (known.kind !== 'committed') return known;
       const expiresAtMs = claim && claim.createdAtMs + options.retentionMs;
       return { kind: 'committed', response, expiresAtMs };
@@ -75,6 +76,11 @@ function openAttempt(
       return setback;
     },
   };
+}
+
+/** Without a key nothing is tried again once COMMIT was sent, however sure its failure is. */
+function final({ because, cause }: Extract<Setback, { kind: 'retry' }>): Setback {
+  return { kind: because === 'conflict' ? 'contention' : 'unavailable', cause };
 }
 
 /** The point of truth: only the tag COMMIT is one. */

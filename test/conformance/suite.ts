@@ -345,6 +345,16 @@ export function conformanceSuite<Handle>(rig: Rig<Handle>, redis: RedisMode): vo
       expect(reports.map(({ outcome }) => outcome)).toContain('threw_after_once');
     });
 
+    test('the response of once is the answer, whatever the handler returns instead', async () => {
+      const handler = lambda(async ({ once, principal }) => {
+        await once(open.work(principal, () => CREATED));
+        return { statusCode: 200, body: 'something else' };
+      });
+      const answer = await call(handler, request());
+      expect([answer.status, answer.text]).toEqual([201, CREATED.body]);
+      expect(reports.map(({ outcome }) => outcome)).toContain('response_changed');
+    });
+
     test('success without once is a failure', async () => {
       const answer = await call(
         lambda(async () => CREATED),
