@@ -25,7 +25,6 @@ import { createMeter, type Meter } from './metrics.ts';
 import { markerStore } from './postgres/marker-store.ts';
 import { createDatabase, type Database } from './postgres/pool.ts';
 import type { Tx } from './postgres/transaction.ts';
-import { type PurgeResult, purgeMarkers } from './purge/worker.ts';
 import { createRedis, firstConnection } from './redis/client.ts';
 import { redisFastPath } from './redis/fast-path.ts';
 
@@ -228,47 +227,4 @@ let shared: Service | undefined;
 export function deployedService(): Service {
   shared ??= createService(loadConfig());
   return shared;
-}
-
-export interface Purge {
-  run(context: Pick<Partial<Context>, 'getRemainingTimeInMillis'>): Promise<PurgeAnswer>;
-  close(): Promise<void>;
-}
-
-export type PurgeAnswer = Omit<PurgeResult, 'batchDurationsSeconds'>;
-
-/** The scheduled purge, on a connection and a role of its own. */
-export function createPurge(config: Config): Purge {
-  const logger = createLogger('backstop-purge');
-  const meter = createMeter('backstop-purge');
-  const { pool } = createDatabase({
-    connectionString: config.purgeDatabaseUrl,
-    max: 1,
-    pipeline: false,
-    connectTimeoutMs: config.databaseConnectTimeoutMs,
-    onIdleError: (error) => logger.warn('An idle database connection was lost', error),
-  });
-  return {
-    run: async ({ getRemainingTimeInMillis }) => {
-      const result = await purgeMarkers({
-        db: pool,
-        keepMs: config.purgeRetentionMs + config.purgeMarginMs,
-        batchRowsMax: config.purgeBatchRowsMax,
-        remainingMs: getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
-      });
-      const { batchDurationsSeconds: _, ...answer } = result;
-      meter.cleanup(result);
-      logger.info('purge', answer);
-      return answer;
-    },
-    close: () => pool.end(),
-  };
-}
-
-let sharedPurge: Purge | undefined;
-
-/** The purge of this process, from its environment. */
-export function deployedPurge(): Purge {
-  sharedPurge ??= createPurge(loadConfig());
-  return sharedPurge;
 }

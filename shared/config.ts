@@ -113,7 +113,8 @@ export function loadConfig(environment: Environment = process.env): Config {
 /** One refusal for each variable. None of those that may hold a password is ever refused with its value. */
 function refusals(issues: z.core.$ZodIssue[], given: Environment): string {
   const whys = new Map(issues.map(({ path, message }) => [path.join('.'), message]));
-  const whatIsIt = (name: string) => (name in given ? `is "${given[name]}"` : 'is not set');
+  const whatIsIt = (name: string) =>
+    given[name] === undefined ? 'is not set' : `is "${given[name]}"`;
   return [...whys].map(([name, why]) => `${name} ${whatIsIt(name)}: ${why}`).join('; ');
 }
 

@@ -1,18 +1,16 @@
 /** The library's whole public face. */
+
 export {
-  createPurge,
   createService,
-  deployedPurge,
   deployedService,
   type Handler,
   type MutationInput,
   type MutationRoute,
-  type Purge,
-  type PurgeAnswer,
   type QueryInput,
   type QueryRoute,
   type Service,
 } from './compose.ts';
+export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './compose-purge.ts';
 export { type Config, ConfigError, loadConfig } from './config.ts';
 export { type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';

@@ -1,18 +1,24 @@
+import { isUtf8 } from 'node:buffer';
 import type { MiddlewareObj } from '@middy/core';
 import type { Context } from 'aws-lambda';
+import { en } from 'zod/locales';
 import type { ZodMiniType } from 'zod/mini';
 import { type HttpResponse, Problem } from './problems.ts';
 import type { HttpEvent, HttpRequest } from './request.ts';
 
+type BodyStep = MiddlewareObj<HttpEvent, HttpResponse, Error, Context & { http: HttpRequest }>;
+
+/** What zod/mini leaves out: without it every message says "Invalid input". */
+const { localeError } = en();
+
 /**
- * Before the parser: refuses what is too large, and spells the content type's
- * name as the parser looks for it (a client of payload 1.0 chooses the case).
+ * Before the parser: refuses what is too large, and spells the content type as
+ * the parser looks for it: a client of payload 1.0 chooses the case of its name,
+ * and any client may put a space before a parameter (RFC 9110, section 5.6.6).
  *
  * @throws Problem PAYLOAD_TOO_LARGE
  */
-export function acceptBody(
-  bytesMax: number,
-): MiddlewareObj<HttpEvent, HttpResponse, Error, Context & { http: HttpRequest }> {
+export function acceptBody(bytesMax: number): BodyStep {
   return {
     before: ({ event, context: { http } }) => {
       if (http.body.length > bytesMax) {
@@ -23,7 +29,8 @@ export function acceptBody(
       }
       const [contentType] = http.header('content-type');
       if (contentType !== undefined) {
-        event.headers = { ...event.headers, 'content-type': contentType };
+        const spelled = contentType.replace(/^([^\s;]*)[ \t]+;/, '$1;');
+        event.headers = { ...event.headers, 'content-type': spelled };
       }
     },
   };
@@ -32,15 +39,18 @@ export function acceptBody(
 /**
  * After the parser: refuses what is not of this shape.
  *
- * @throws Problem BODY_INVALID, with a member `errors` of `{ path, message }`.
+ * @throws Problem BODY_INVALID, with a member `errors` of `{ path, message }` where
+ * it is the shape.
  */
-export function validateBody<Body>(
-  schema: ZodMiniType<Body>,
-): MiddlewareObj<HttpEvent, HttpResponse> {
+export function validateBody<Body>(schema: ZodMiniType<Body>): BodyStep {
   return {
     before: (request) => {
+      // The parser has put U+FFFD where the bytes made no character.
+      if (!isUtf8(request.context.http.body)) {
+        throw new Problem('BODY_INVALID', 'The body is not UTF-8, as JSON must be.');
+      }
       const event = request.event as { body?: unknown };
-      const parsed = schema.safeParse(event.body);
+      const parsed = schema.safeParse(event.body, { error: localeError });
       if (!parsed.success) {
         const errors = parsed.error.issues.map(({ path, message }) => ({
           path: path.map(String).join('.'),

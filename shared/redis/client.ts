@@ -20,11 +20,13 @@ export function createRedis(options: RedisOptions): Redis {
     maxRetriesPerRequest: 0,
     commandTimeout: options.commandTimeoutMs,
     connectTimeout: RECONNECT_TIMEOUT_MS,
-    retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_EVERY_MS_MAX),
+    retryStrategy: (times) => Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX),
+    socketTimeout: SILENCE_MS_MAX,
     enableReadyCheck: true,
     keepAlive: 10_000,
   });
   redis.on('error', options.onError);
+  redis.setMaxListeners(0); // Each request that waits for a connection listens.
   return redis;
 }
 
@@ -33,17 +35,32 @@ const RECONNECT_TIMEOUT_MS = 2000;
 const RECONNECT_EVERY_MS_MAX = 1000;
 
 /**
+ * A connection that owes an answer for so long is dead, whatever TCP thinks (which
+ * takes a quarter of an hour to notice that a peer vanished without a word).
+ */
+const SILENCE_MS_MAX = 1000;
+
+/**
  * Opens the first connection and waits for it, up to `budgetMs`. Later connections
  * are the client's own affair: between them a command fails at once, as it should.
  *
  * @throws Error when the connection failed or the budget ran out.
  */
 export async function firstConnection(redis: Redis, budgetMs: number): Promise<void> {
-  if (!['wait', 'connecting', 'connect'].includes(redis.status)) return;
+  if (['wait', 'connecting', 'connect'].includes(redis.status)) await connected(redis, budgetMs);
+}
+
+/**
+ * Waits until commands can be sent, up to `budgetMs`.
+ *
+ * @throws Error when the connection failed or the budget ran out.
+ */
+export async function connected(redis: Redis, budgetMs: number): Promise<void> {
+  if (redis.status === 'ready') return;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const onClose = () => reject(new Error('Redis: the first connection failed'));
+  const onClose = () => reject(new Error('Redis: the connection failed'));
   const timer = setTimeout(
-    () => reject(new Error('Redis: the first connection took too long')),
+    () => reject(new Error('Redis: the connection took too long')),
     budgetMs,
   );
   redis.once('ready', resolve);

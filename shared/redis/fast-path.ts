@@ -8,10 +8,17 @@
  * Every time-to-live is absolute, so that a command that arrives late stores
  * nothing that outlives its meaning.
  */
-import { BrokenCircuitError, ConsecutiveBreaker, circuitBreaker, handleAll } from 'cockatiel';
-import type { Redis } from 'ioredis';
+import {
+  BrokenCircuitError,
+  CircuitState,
+  ConsecutiveBreaker,
+  circuitBreaker,
+  handleWhen,
+} from 'cockatiel';
+import { type Redis, ReplyError } from 'ioredis';
+import { monotonicMs } from '../clock.ts';
 import type { FastPath, Mutation, Sight } from '../idempotency/contract.ts';
-import { firstConnection } from './client.ts';
+import { connected, firstConnection } from './client.ts';
 import { decode, encodeCompleted, encodePending } from './entries.ts';
 
 export interface FastPathOptions {
@@ -29,20 +36,35 @@ const PENDING_GRACE_MS = 1000;
 
 const FAILURES_BEFORE_COOL_DOWN = 3;
 
+/** How long the last word of a request waits for the connection to come back. */
+const RECONNECT_WAIT_MS = 100;
+
 /** The value is the whole pending entry, which holds the owner's token. */
 const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`;
 
 export function redisFastPath(options: FastPathOptions): FastPath {
   const { redis } = options;
-  const breaker = circuitBreaker(handleAll, {
+  // A Redis that answers, be it with an error, is not dead: a value of another type says nothing of it.
+  const isOutage = handleWhen((error) => !(error instanceof ReplyError));
+  const breaker = circuitBreaker(isOutage, {
     halfOpenAfter: options.coolDownMs,
     breaker: new ConsecutiveBreaker(FAILURES_BEFORE_COOL_DOWN),
   });
+  /** Those whose SET was sent. Whatever they heard of it, their pending entry may stand there. */
+  const sent = new WeakSet<Mutation>();
 
-  /** Undefined when it failed, which is counted and never thrown. */
-  async function attempt<T>(step: 'claim' | 'publish' | 'release', command: () => Promise<T>) {
+  /**
+   * Undefined when it failed, which is counted and never thrown. What is owed is
+   * tried in a cool-down too: it leaves no pending entry that nobody works on.
+   */
+  async function attempt<T>(
+    step: 'claim' | 'publish' | 'release',
+    command: () => Promise<T>,
+    isOwed = false,
+  ) {
+    const isFree = isOwed && breaker.state !== CircuitState.Closed;
     try {
-      return { answer: await breaker.execute(command) };
+      return { answer: await (isFree ? command() : breaker.execute(command)) };
     } catch (error) {
       if (!(error instanceof BrokenCircuitError)) options.onFailure(step, error);
       return undefined;
@@ -55,22 +77,39 @@ export function redisFastPath(options: FastPathOptions): FastPath {
       const expiresAtMs = Math.ceil(mutation.deadlineMs + PENDING_GRACE_MS);
       const result = await attempt('claim', async () => {
         await firstConnection(redis, options.connectBudgetMs);
+        if (redis.status === 'ready') sent.add(mutation);
         return redis.set(keyOf(mutation), pending, 'PXAT', expiresAtMs, 'NX', 'GET');
       });
       return result ? sightOf(result.answer, pending) : { kind: 'unknown' };
     },
     publish: async (mutation, response, expiresAtMs) => {
       const completed = encodeCompleted(mutation.fingerprint, response, expiresAtMs);
-      await attempt('publish', () =>
-        redis.set(keyOf(mutation), completed, 'PXAT', Math.floor(expiresAtMs)),
-      );
+      const command = () => redis.set(keyOf(mutation), completed, 'PXAT', Math.floor(expiresAtMs));
+      await attempt('publish', () => insist(redis, command), sent.has(mutation));
     },
     release: async (mutation) => {
-      await attempt('release', () =>
-        redis.eval(RELEASE, 1, keyOf(mutation), encodePending(mutation)),
-      );
+      if (!sent.has(mutation)) return;
+      const command = () => redis.eval(RELEASE, 1, keyOf(mutation), encodePending(mutation));
+      await attempt('release', () => insist(redis, command), true);
     },
   };
+}
+
+/**
+ * Says a command once more when its connection was lost and the next one comes
+ * soon: an environment that was frozen wakes up to a dead one. For what may be
+ * carried out twice.
+ */
+async function insist<T>(redis: Redis, command: () => Promise<T>): Promise<T> {
+  const byMs = monotonicMs() + RECONNECT_WAIT_MS;
+  try {
+    return await command();
+  } catch (error) {
+    // Still connected: Redis said no, or nothing at all.
+    if (redis.status === 'ready') throw error;
+    await connected(redis, byMs - monotonicMs());
+    return command();
+  }
 }
 
 function sightOf(found: string | null, own: string): Sight {

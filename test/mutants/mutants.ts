@@ -1,0 +1,249 @@
+export interface Mutant {
+  readonly id: string;
+  /** What a careless change would have done. */
+  readonly fault: string;
+  readonly file: string;
+  /** Stands there exactly once. */
+  readonly from: string;
+  readonly to: string;
+  /** The files (or folders) whose tests must catch it. */
+  readonly tests: readonly string[];
+  /** Only tests whose name matches. */
+  readonly name?: string;
+}
+
+const CLAIM = 'test/faults/postgres/claim.test.ts';
+const CONNECTION = 'test/faults/postgres/connection.test.ts';
+const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
+const CONFORMANCE = 'test/conformance/marker.test.ts';
+
+export const MUTANTS: readonly Mutant[] = [
+  {
+    id: 'no-claim',
+    fault: 'step 0 is left out',
+    file: 'shared/postgres/marker-store.ts',
+    from: 'request.key === undefined\n        ? undefined',
+    to: 'request.key !== null\n        ? undefined',
+    tests: [CONFORMANCE],
+  },
+  {
+    id: 'claim-answers',
+    fault: 'a used key answers nothing instead of raising',
+    file: 'shared/postgres/migrations/0001_tables.sql',
+    from: `  IF claimed_at IS NULL THEN
+    RAISE EXCEPTION 'claim_marker: this key was used before' USING ERRCODE = 'IDM01';
+  END IF;`,
+    to: '',
+    tests: [CLAIM],
+  },
+  {
+    id: 'no-deferrable-guard',
+    fault: 'the claim runs outside its transaction',
+    file: 'shared/postgres/migrations/0001_tables.sql',
+    from: `IF current_setting('transaction_deferrable') <> 'on' THEN`,
+    to: 'IF false THEN',
+    tests: [CONNECTION, CLAIM],
+    name: 'BEGIN fails|outside a DEFERRABLE',
+  },
+  {
+    id: 'no-deadline-in-claim',
+    fault: 'a frozen request claims after its deadline',
+    file: 'shared/postgres/migrations/0001_tables.sql',
+    from: 'IF left_ms <= 0 THEN',
+    to: 'IF false THEN',
+    tests: [CLAIM],
+    name: 'claim_marker itself',
+  },
+  {
+    id: 'no-lock-timeout',
+    fault: 'waiting for the owner has no end of its own',
+    file: 'shared/postgres/migrations/0001_tables.sql',
+    from: `  PERFORM set_config('lock_timeout', greatest(1, floor(left_ms))::bigint::text, true);`,
+    to: '',
+    tests: [CLAIM],
+    name: 'ends at the deadline',
+  },
+  {
+    id: 'process-clock',
+    fault: 'the deadline is sent on the process clock',
+    file: 'shared/postgres/pool.ts',
+    from: 'toServerMs: (ourMs) => ourMs + offsetMs',
+    to: 'toServerMs: (ourMs) => ourMs',
+    tests: [CLAIM],
+    name: 'C61',
+  },
+  {
+    id: 'any-tag-is-commit',
+    fault: 'the tag of COMMIT is not read',
+    file: 'shared/postgres/marker-store.ts',
+    from: `tag === 'COMMIT'`,
+    to: `tag !== ''`,
+    tests: [CLAIM],
+    name: 'swallowed',
+  },
+  {
+    id: 'lost-commit-is-an-abort',
+    fault: 'a lost answer to COMMIT is tried again without a look',
+    file: 'shared/postgres/marker-store.ts',
+    from: `: { kind: 'unknown-outcome', cause: error };`,
+    to: `: { kind: 'retry', because: 'connection', cause: error };`,
+    tests: [CONNECTION],
+  },
+  {
+    id: 'status-without-marker',
+    fault: 'any committed transaction of that number is taken for ours',
+    file: 'shared/postgres/commit-fate.ts',
+    from: `answer.isMarked ? 'committed' : 'unknown'`,
+    to: `'committed'`,
+    tests: [CONNECTION],
+    name: 'the fate of a COMMIT',
+  },
+  {
+    id: 'unprotected-retry',
+    fault: 'an unprotected request is tried again after COMMIT was sent',
+    file: 'shared/postgres/marker-store.ts',
+    from: 'if (request.key === undefined || claim === undefined) return unknown;',
+    to: `if (request.key === undefined || claim === undefined) return { kind: 'retry', because: 'connection', cause: unknown.cause };`,
+    tests: [CONNECTION],
+    name: 'without a key',
+  },
+  {
+    id: 'late-queries-run',
+    fault: 'tx still sends after the work has settled',
+    file: 'shared/postgres/transaction.ts',
+    from: 'if (isSettled) throw',
+    to: 'if (isSettled && text === "") throw',
+    tests: [CLAIM],
+    name: 'after the work has settled',
+  },
+  {
+    id: 'dirty-client',
+    fault: 'a client goes back to the pool whatever its state',
+    file: 'shared/postgres/transaction.ts',
+    from: "  if (!isIdle()) await wire.send('ROLLBACK').catch(() => {});",
+    to: '',
+    tests: [CONNECTION, CONFLICTS],
+    name: 'comes back to the pool|C51',
+  },
+  {
+    id: 'no-whole-retry',
+    fault: 'a deadlock or a lost connection is not tried again',
+    file: 'shared/idempotency/once.ts',
+    from: `settlement.kind !== 'retry' || attempts === ATTEMPTS_MAX`,
+    to: `settlement.kind !== 'retry' || attempts > 0`,
+    tests: [CONFLICTS, CONNECTION],
+  },
+  {
+    id: 'endless-retry',
+    fault: 'tries have no bound but the deadline',
+    file: 'shared/idempotency/once.ts',
+    from: 'attempts === ATTEMPTS_MAX',
+    to: 'attempts === 1000',
+    tests: [CONNECTION],
+    name: 'again and again',
+  },
+  {
+    id: 'keep-refused-writes',
+    fault: 'a returned 4xx commits what the work wrote',
+    file: 'shared/idempotency/once.ts',
+    from: '!isRefusal(response.statusCode)',
+    to: 'true',
+    tests: [CONFORMANCE],
+    name: 'returned refusal',
+  },
+  {
+    id: 'keep-5xx',
+    fault: 'a returned 5xx is committed and replayed',
+    file: 'shared/idempotency/once.ts',
+    from: 'if (isFailure(response.statusCode)) {',
+    to: 'if (response.statusCode === 0) {',
+    tests: [CONFORMANCE],
+    name: 'returned 5xx',
+  },
+  {
+    id: 'no-release',
+    fault: 'a failed request keeps its pending entry',
+    file: 'shared/idempotency/once.ts',
+    from: `if (settled?.settlement.kind !== 'committed') await parts.fastPath.release(mutation);`,
+    to: '',
+    tests: [CONFORMANCE],
+    name: 'Redis on.*thrown',
+  },
+  {
+    id: 'busy-before-mismatch',
+    fault: 'another request under a running key hears ABORTED and not 422',
+    file: 'shared/idempotency/once.ts',
+    from: 'if (sight.fingerprint !== mutation.fingerprint) {',
+    to: `if (sight.kind !== 'pending' && sight.fingerprint !== mutation.fingerprint) {`,
+    tests: [CONFORMANCE],
+    name: 'C01',
+  },
+  {
+    id: 'no-publish',
+    fault: 'the response is never published',
+    file: 'shared/idempotency/once.ts',
+    from: 'await parts.fastPath.publish(mutation, stored, expiresAtMs as number);',
+    to: 'void stored;',
+    tests: [CONFORMANCE],
+    name: 'Redis on',
+  },
+  {
+    id: 'once-twice',
+    fault: 'once runs as often as it is called',
+    file: 'shared/idempotency/middleware.ts',
+    from: 'if (state.isCalled)',
+    to: 'if (state.isCalled && !state)',
+    tests: [CONFORMANCE],
+    name: 'second call of once',
+  },
+  {
+    id: 'outer-throw-wins',
+    fault: 'a throw after once turns a success into a failure',
+    file: 'shared/idempotency/middleware.ts',
+    from: '      if (final) request.response = final;\n      else if (!isAnswered)',
+    to: '      if (!isAnswered)',
+    tests: [CONFORMANCE],
+    name: 'C08',
+  },
+  {
+    id: 'release-anybodys',
+    fault: 'release deletes the key whoever holds it',
+    file: 'shared/redis/fast-path.ts',
+    from: `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
+    to: `return redis.call('DEL', KEYS[1])`,
+    tests: ['test/faults/redis'],
+  },
+  {
+    id: 'aliasing-keys',
+    fault: 'the parts of a Redis key are not encoded',
+    file: 'shared/redis/fast-path.ts',
+    from: 'idem:${encodeURIComponent(principal)}:${encodeURIComponent(key)}',
+    to: 'idem:${principal}:${key}',
+    tests: ['test/faults/redis'],
+  },
+  {
+    id: 'relative-expiry',
+    fault: 'the pending entry lives as long as it is late',
+    file: 'shared/redis/fast-path.ts',
+    from: `pending, 'PXAT', expiresAtMs, 'NX', 'GET'`,
+    to: `pending, 'PX', 60_000, 'NX', 'GET'`,
+    tests: ['test/faults/redis'],
+  },
+  {
+    id: 'no-cool-down',
+    fault: 'a dead Redis costs every request its time-out',
+    file: 'shared/redis/fast-path.ts',
+    from: 'const FAILURES_BEFORE_COOL_DOWN = 3;',
+    to: 'const FAILURES_BEFORE_COOL_DOWN = 1_000_000;',
+    tests: ['test/faults/redis'],
+  },
+  {
+    id: 'numbers-as-floats',
+    fault: '2^53 + 1 and 2^53 are the same request',
+    file: 'shared/idempotency/fingerprint.ts',
+    from: 'new NumberSource(context.source)',
+    to: 'new NumberSource(String(value))',
+    tests: ['test/unit'],
+    name: '2\\^53|1\\.0|source',
+  },
+];
