@@ -8,6 +8,8 @@ export interface HttpRequest {
   /** Upper case. */
   readonly method: string;
   readonly path: string;
+  /** Method and route template (`POST /things/{id}`); the path itself where no route is named. */
+  readonly endpoint: string;
   /** Name and value pairs, decoded, sorted by name; the values of one name keep their order. */
   readonly query: readonly (readonly [string, string])[];
   /** Every value that the request carried under `name` (any case), in order, without the space around it. */
@@ -25,9 +27,14 @@ export function readRequest(event: HttpEvent): HttpRequest {
 function readV2(event: APIGatewayProxyEventV2): HttpRequest {
   const http: Partial<APIGatewayProxyEventV2['requestContext']['http']> | null =
     event.requestContext.http;
+  const method = (http?.method ?? '').toUpperCase();
+  const path = event.rawPath ?? http?.path ?? '/';
+  // `POST /things/{id}`, `ANY /things`, or `$default`, which has no template.
+  const template = event.routeKey?.split(' ')[1];
   return {
-    method: (http?.method ?? '').toUpperCase(),
-    path: event.rawPath ?? http?.path ?? '/',
+    method,
+    path,
+    endpoint: `${method} ${template ?? path}`,
     query: sortedQuery([...new URLSearchParams(event.rawQueryString ?? '')]),
     header: headerReader(event.headers, undefined),
     body: bodyBytes(event.body, event.isBase64Encoded),
@@ -42,9 +49,12 @@ function readV1(event: APIGatewayProxyEvent): HttpRequest {
         (values ?? []).map((value): [string, string] => [name, value]),
       )
     : Object.entries(single ?? {}).map(([name, value]) => [name, value ?? '']);
+  const method = (event.httpMethod ?? '').toUpperCase();
+  const path = event.path ?? '/';
   return {
-    method: (event.httpMethod ?? '').toUpperCase(),
-    path: event.path ?? '/',
+    method,
+    path,
+    endpoint: `${method} ${event.resource ?? path}`,
     query: sortedQuery(pairs),
     header: headerReader(event.headers, event.multiValueHeaders),
     body: bodyBytes(event.body, event.isBase64Encoded),

@@ -6,6 +6,8 @@ export interface Mutation {
   readonly principal: string;
   /** The client's idempotency key. */
   readonly key: string;
+  /** Method and route template; in some stores two routes are two requests. */
+  readonly endpoint: string;
   readonly fingerprint: string;
   /**
    * This acquisition's owner token: a random UUID, chosen before the first
@@ -95,6 +97,14 @@ export const NO_FAST_PATH: FastPath = {
 export type Setback =
   /** The key was used up before, by whatever request. */
   | { readonly kind: 'already-exists' }
+  /** The key was used up before, by another request. */
+  | { readonly kind: 'mismatch' }
+  /** This very request was answered before, and the store has the answer. */
+  | {
+      readonly kind: 'completed';
+      readonly response: StoredResponse | 'tombstone';
+      readonly expiresAtMs: number;
+    }
   /** Another request with this key holds its claim, and the wait for it ran out. */
   | { readonly kind: 'in-flight'; readonly retryAfterSeconds?: number }
   /** The whole transaction may be tried again, step 0 included. */
@@ -115,10 +125,20 @@ export type Settlement =
   | {
       readonly kind: 'committed';
       readonly response: HttpResponse;
+      readonly stored: StoredResponse | 'tombstone';
       /** The instant, on the store's clock, up to which a replay is caught. */
       readonly expiresAtMs: number | undefined;
     }
   | Setback;
+
+/** What the work came to. */
+export interface Completion {
+  readonly response: HttpResponse;
+  /** The same, as a replay will repeat it. */
+  readonly stored: StoredResponse | 'tombstone';
+  /** False undoes what the work wrote and keeps the claim: a refusal. */
+  readonly keepWrites: boolean;
+}
 
 /** One open transaction of a store, with its claim already on the way. */
 export interface Attempt<Tx> {
@@ -126,8 +146,8 @@ export interface Attempt<Tx> {
   readonly tx: Tx;
   /** Resolves when the claim is ours; rejects when it is not. */
   readonly claimed: Promise<unknown>;
-  /** The point of truth. `keepWrites` false undoes what the work wrote and keeps the claim. */
-  commit(response: HttpResponse, keepWrites: boolean): Promise<Settlement>;
+  /** The point of truth. */
+  commit(completion: Completion): Promise<Settlement>;
   /** Rolls back, gives the connection up, and says what `error` means. Never rejects. */
   abandon(error: unknown): Promise<Setback>;
 }
@@ -135,6 +155,11 @@ export interface Attempt<Tx> {
 /** Where the truth lives: it holds the claim and the mutation in one transaction. */
 export interface Store<Tx> {
   begin(mutation: Mutation | Unprotected): Promise<Attempt<Tx> | Setback>;
+  /**
+   * Gives back a claim that outlives its transaction; called when the work has failed.
+   * Removes our own claim and nobody else's. Never rejects.
+   */
+  release?(mutation: Mutation): Promise<void>;
 }
 
 /** Which layer decided: L1 the fast path, L2 the claim, L3 the version, `handler` the work itself. */

@@ -120,7 +120,14 @@ function identify<Tx>(
   const key = readKey(http);
   if (key !== undefined) {
     const fingerprint = fingerprintOf(principal, http);
-    return { principal, key, fingerprint, token: randomUUID(), deadlineMs };
+    return {
+      principal,
+      key,
+      endpoint: http.endpoint,
+      fingerprint,
+      token: randomUUID(),
+      deadlineMs,
+    };
   }
   if (options.keyMode === 'required') {
     throw new Problem(

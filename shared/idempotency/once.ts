@@ -28,7 +28,7 @@ import {
   type Work,
 } from './contract.ts';
 import { areComparable } from './fingerprint.ts';
-import { problemOf } from './setbacks.ts';
+import { problemOf, type Refusable } from './setbacks.ts';
 import { asFresh, asReplayed, toResponse, toStored } from './stored-response.ts';
 
 export interface OnceParts<Tx> {
@@ -56,24 +56,22 @@ export async function runOnce<Tx>(
   work: Work<Tx>,
   parts: OnceParts<Tx>,
 ): Promise<Verdict> {
-  const sight = await parts.fastPath.claim(mutation);
-  const seen = judgeSight(sight, mutation, parts.stateUrl);
-  if (seen) return seen;
+  const seen = judgeSight(await parts.fastPath.claim(mutation), mutation);
+  if (seen) return verdictOf({ settlement: seen, attempts: 0 }, 'L1', parts);
 
   let settled: Settled | undefined;
   try {
     settled = await commitWithRetries(mutation, work, parts);
   } finally {
-    // Every exit without an acknowledged COMMIT gives the key back, so that the
-    // next retry is answered by L2 and not by a pending that nobody works on.
-    if (settled?.settlement.kind !== 'committed') await parts.fastPath.release(mutation);
+    if (settled?.settlement.kind !== 'committed') {
+      await giveBack(mutation, settled?.settlement, parts);
+    }
   }
   if (settled.settlement.kind === 'committed') {
-    const { response, expiresAtMs } = settled.settlement;
-    const stored = toStored(response, parts.storedBodyBytesMax);
+    const { stored, expiresAtMs } = settled.settlement;
     await parts.fastPath.publish(mutation, stored, expiresAtMs as number);
   }
-  return verdictOf(settled, parts.stateUrl);
+  return verdictOf(settled, 'L2', parts);
 }
 
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */
@@ -82,31 +80,39 @@ export async function runUnprotected<Tx>(
   work: Work<Tx>,
   parts: OnceParts<Tx>,
 ): Promise<Verdict> {
-  return verdictOf(await commitWithRetries(request, work, parts), undefined, true);
+  return verdictOf(await commitWithRetries(request, work, parts), 'L2', parts, true);
 }
 
 /** L1's answer, where it has one: mismatch before busy, busy before anything else. */
-function judgeSight(
-  sight: Sight,
-  mutation: Mutation,
-  stateUrl: string | undefined,
-): Verdict | undefined {
+function judgeSight(sight: Sight, mutation: Mutation): Setback | undefined {
   if (sight.kind === 'claimed' || sight.kind === 'unknown') return undefined;
   if (!areComparable(sight.fingerprint, mutation.fingerprint)) return undefined;
-  const decided = { layer: 'L1', attempts: 0 } as const;
-  if (sight.fingerprint !== mutation.fingerprint) {
-    return { ...decided, kind: 'refused', error: keyReused() };
-  }
-  if (sight.kind === 'pending') {
-    const leftSeconds = Math.ceil((sight.deadlineMs - nowMs()) / 1000);
-    const setback: Setback = { kind: 'in-flight', retryAfterSeconds: leftSeconds };
-    return { ...decided, kind: 'refused', error: problemOf(setback, stateUrl) };
-  }
-  if (sight.response === 'tombstone') {
-    return { ...decided, kind: 'refused', error: problemOf({ kind: 'already-exists' }, stateUrl) };
-  }
-  return { ...decided, kind: 'replayed', response: asReplayed(sight.response, sight.expiresAtMs) };
+  if (sight.fingerprint !== mutation.fingerprint) return { kind: 'mismatch' };
+  if (sight.kind === 'completed') return sight;
+  return { kind: 'in-flight', retryAfterSeconds: Math.ceil((sight.deadlineMs - nowMs()) / 1000) };
 }
+
+/**
+ * Every exit without an acknowledged COMMIT gives the key back, so that the next
+ * retry is answered by the store and not by a claim that nobody works on. A claim in
+ * the store itself is given back only where it was ours and is surely not committed.
+ */
+async function giveBack<Tx>(
+  mutation: Mutation,
+  setback: Setback | undefined,
+  { fastPath, store }: OnceParts<Tx>,
+): Promise<void> {
+  await fastPath.release(mutation);
+  if (setback === undefined || OURS_AND_UNDONE.has(setback.kind)) await store.release?.(mutation);
+}
+
+const OURS_AND_UNDONE: ReadonlySet<Setback['kind']> = new Set([
+  'threw',
+  'returned-5xx',
+  'retry',
+  'contention',
+  'late',
+]);
 
 interface Settled {
   readonly settlement: Settlement;
@@ -139,7 +145,7 @@ function backoffMs(attempts: number): number {
 async function attemptOnce<Tx>(
   request: Mutation | Unprotected,
   work: Work<Tx>,
-  { store, problemBaseUrl }: OnceParts<Tx>,
+  { store, problemBaseUrl, storedBodyBytesMax }: OnceParts<Tx>,
 ): Promise<Settlement> {
   if (nowMs() >= request.deadlineMs) return { kind: 'late' };
   const attempt = await store.begin(request);
@@ -154,7 +160,8 @@ async function attemptOnce<Tx>(
       return { kind: 'returned-5xx', response };
     }
     if (nowMs() >= request.deadlineMs) throw new DeadlineError();
-    return await attempt.commit(response, !isRefusal(response.statusCode));
+    const stored = toStored(response, storedBodyBytesMax);
+    return await attempt.commit({ response, stored, keepWrites: !isRefusal(response.statusCode) });
   } catch (error) {
     return await attempt.abandon(error);
   }
@@ -174,11 +181,18 @@ async function beforeDeadline<T>(deadlineMs: number, promise: Promise<T>): Promi
   }
 }
 
-function verdictOf(
+function verdictOf<Tx>(
   { settlement, attempts }: Settled,
-  stateUrl: string | undefined,
+  claimLayer: 'L1' | 'L2',
+  { stateUrl }: OnceParts<Tx>,
   isUnprotected = false,
 ): Verdict {
+  const refuse = (setback: Refusable): Verdict => ({
+    kind: 'refused',
+    layer: isL3(setback) ? 'L3' : claimLayer,
+    attempts,
+    error: problemOf(setback, stateUrl, isUnprotected),
+  });
   switch (settlement.kind) {
     case 'committed': {
       const response = asFresh(settlement.response, settlement.expiresAtMs);
@@ -193,10 +207,14 @@ function verdictOf(
         attempts,
         error: settlement.error,
       };
-    default: {
-      const error = problemOf(settlement, stateUrl, isUnprotected);
-      return { kind: 'refused', layer: isL3(settlement) ? 'L3' : 'L2', attempts, error };
-    }
+    case 'completed':
+      if (settlement.response !== 'tombstone') {
+        const response = asReplayed(settlement.response, settlement.expiresAtMs);
+        return { kind: 'replayed', layer: claimLayer, attempts, response };
+      }
+      return refuse({ kind: 'already-exists' });
+    default:
+      return refuse(settlement);
   }
 }
 
@@ -209,12 +227,5 @@ function isVersionConflict(error: unknown): boolean {
 function isL3(setback: Setback): boolean {
   return (
     setback.kind === 'contention' || (setback.kind === 'retry' && setback.because === 'conflict')
-  );
-}
-
-function keyReused(): Problem {
-  return new Problem(
-    'KEY_REUSED',
-    'This idempotency key was sent before with another request. Use a new key for a new request.',
   );
 }

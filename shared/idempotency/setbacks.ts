@@ -4,6 +4,9 @@ import type { Setback } from './contract.ts';
 /** Longer waits would only slow down a client whose answer is ready sooner. */
 const RETRY_AFTER_SECONDS_MAX = 2;
 
+/** A setback that the client hears of as a problem; the rest are answers of the handler's own. */
+export type Refusable = Exclude<Setback, { kind: 'threw' | 'returned-5xx' | 'completed' }>;
+
 /**
  * What the client hears of an attempt that took no effect.
  *
@@ -11,13 +14,18 @@ const RETRY_AFTER_SECONDS_MAX = 2;
  * `retryable` is false and there is no Retry-After.
  */
 export function problemOf(
-  setback: Exclude<Setback, { kind: 'threw' | 'returned-5xx' }>,
+  setback: Refusable,
   stateUrl: string | undefined,
   isUnprotected = false,
 ): Problem {
   switch (setback.kind) {
     case 'already-exists':
       return alreadyExists(stateUrl);
+    case 'mismatch':
+      return new Problem(
+        'KEY_REUSED',
+        'This idempotency key was sent before with another request. Use a new key for a new request.',
+      );
     case 'in-flight':
       return new Problem(
         'ABORTED',

@@ -1,10 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { nowMs } from '../clock.ts';
-import type { Mutation } from '../idempotency/contract.ts';
 import { acquire, type Database } from './pool.ts';
 import { meaningOf } from './sqlstate.ts';
 
-export type CommitFate = 'committed' | 'aborted' | 'unknown';
+export type CommitFate =
+  | { readonly kind: 'committed'; readonly markedAtMs: number }
+  | { readonly kind: 'aborted' | 'unknown' };
+
+/**
+ * A query for what only this transaction's COMMIT has put there: `$1` is its number,
+ * `values` follow; it answers `markedAtMs`, or no row.
+ */
+export interface Mark {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
 
 /** While a COMMIT is still being worked on, ask again this often. */
 const ASK_EVERY_MS = 20;
@@ -16,44 +26,37 @@ const ASK_EVERY_MS = 20;
  */
 export async function fateOfCommit(
   database: Database,
-  mutation: Pick<Mutation, 'principal' | 'key'>,
+  mark: Mark,
   xid: string,
   byMs: number,
 ): Promise<CommitFate> {
   while (nowMs() < byMs) {
     try {
-      const fate = await askOnce(database, mutation, xid, byMs);
-      if (fate !== 'in progress') return fate;
+      const fate = await askOnce(database, mark, xid, byMs);
+      if (fate.kind !== 'in progress') return fate;
     } catch (error) {
       // 22023 (a number from another cluster's future) and the like stay unknown.
-      if (meaningOf(error) !== 'connection') return 'unknown';
+      if (meaningOf(error) !== 'connection') return { kind: 'unknown' };
     }
     await sleep(ASK_EVERY_MS);
   }
-  return 'unknown';
+  return { kind: 'unknown' };
 }
 
 /**
  * The status alone would not do: a server restored from a backup knows the number
- * for another transaction. So the marker must bear it too.
+ * for another transaction. So the mark must be there too.
  */
-async function askOnce(
-  database: Database,
-  { principal, key }: Pick<Mutation, 'principal' | 'key'>,
-  xid: string,
-  byMs: number,
-): Promise<CommitFate | 'in progress'> {
+async function askOnce(database: Database, mark: Mark, xid: string, byMs: number) {
   const client = await acquire(database.pool, byMs);
   let isDone = false;
   try {
     const { rows } = await client.query<Answer>({
-      text: `SELECT pg_is_in_recovery() AS "isStandby", pg_xact_status($3::xid8) AS status,
-                    EXISTS (SELECT FROM player_mutation_idempotency
-                             WHERE user_id = $1 AND request_id = $2
-                               AND xmin = $3::xid8::xid) AS "isMarked"`,
-      values: [principal, key, xid],
+      text: `SELECT pg_is_in_recovery() AS "isStandby", pg_xact_status($1::xid8) AS status,
+                    (${mark.text}) AS "markedAtMs"`,
+      values: [xid, ...mark.values],
       query_timeout: Math.max(1, byMs - nowMs()),
-    } as { text: string; values: string[] });
+    } as { text: string; values: unknown[] });
     isDone = true;
     return judge(rows[0]);
   } finally {
@@ -64,19 +67,19 @@ async function askOnce(
 interface Answer {
   readonly isStandby: boolean;
   readonly status: string | null;
-  readonly isMarked: boolean;
+  readonly markedAtMs: number | null;
 }
 
-function judge(answer: Answer | undefined): CommitFate | 'in progress' {
-  if (!answer || answer.isStandby) return 'unknown';
-  switch (answer.status) {
+function judge(answer: Answer | undefined): CommitFate | { readonly kind: 'in progress' } {
+  if (!answer || answer.isStandby) return { kind: 'unknown' };
+  const { status, markedAtMs } = answer;
+  switch (status) {
     case 'committed':
-      return answer.isMarked ? 'committed' : 'unknown';
+      return markedAtMs === null ? { kind: 'unknown' } : { kind: 'committed', markedAtMs };
     case 'aborted':
-      return 'aborted';
     case 'in progress':
-      return 'in progress';
+      return { kind: status };
     default:
-      return 'unknown'; // NULL: too old to be known.
+      return { kind: 'unknown' }; // NULL: too old to be known.
   }
 }

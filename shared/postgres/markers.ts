@@ -1,14 +1,10 @@
 import type { QueryResultRow } from 'pg';
 import type { Mutation } from '../idempotency/contract.ts';
+import type { Entered } from './attempt.ts';
+import type { Mark } from './commit-fate.ts';
 import type { Send } from './transaction.ts';
 
-/** What a successful claim says. */
-export interface MarkerClaim extends QueryResultRow {
-  /** On the server's clock; the retention counts from here. */
-  readonly createdAtMs: number;
-  /** The claiming transaction, by which its COMMIT can be looked up. */
-  readonly xid: string;
-}
+type Identity = Pick<Mutation, 'principal' | 'key'>;
 
 /**
  * L2: the marker row, step 0 of the mutation's own transaction, unconditional.
@@ -19,13 +15,23 @@ export interface MarkerClaim extends QueryResultRow {
  */
 export async function claimMarker(
   send: Send,
-  mutation: Pick<Mutation, 'principal' | 'key'>,
+  { principal, key }: Identity,
   deadlineServerMs: number,
-): Promise<MarkerClaim> {
-  const { rows } = await send<MarkerClaim>(
-    `SELECT created_at_ms AS "createdAtMs", xid
+): Promise<Entered> {
+  const { rows } = await send<Entered & QueryResultRow>(
+    `SELECT created_at_ms AS "markedAtMs", xid
        FROM claim_marker($1, $2, to_timestamp($3::float8 / 1000))`,
-    [mutation.principal, mutation.key, deadlineServerMs],
+    [principal, key, deadlineServerMs],
   );
-  return rows[0] as MarkerClaim;
+  return rows[0] as Entered;
+}
+
+/** The row itself bears the number of the transaction that put it there. */
+export function markOfMarker({ principal, key }: Identity): Mark {
+  return {
+    text: `SELECT extract(epoch FROM created_at)::float8 * 1000 AS "markedAtMs"
+             FROM player_mutation_idempotency
+            WHERE user_id = $2 AND request_id = $3 AND xmin = $1::xid8::xid`,
+    values: [principal, key],
+  };
 }

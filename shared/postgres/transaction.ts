@@ -1,5 +1,6 @@
 import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../clock.ts';
+import type { Entered } from './attempt.ts';
 
 /** The caller's hand in the transaction. Refuses queries once the work has settled. */
 export interface Tx {
@@ -42,8 +43,16 @@ export interface Transaction {
   isBegun(): boolean;
   /** The first error that any statement met; it names what broke the transaction. */
   firstError(): unknown;
-  /** @returns the tag: only 'COMMIT' is one. */
-  commit(keepWrites: boolean): Promise<string>;
+  /**
+   * Sends `last`, if there is one, and COMMIT behind it, which becomes a ROLLBACK when
+   * `last` fails.
+   *
+   * @returns the tag (only 'COMMIT' is one), and what `last` answered.
+   */
+  commit<T>(
+    keepWrites: boolean,
+    last?: (send: Send) => Promise<T>,
+  ): Promise<{ readonly tag: string; readonly lastAnswer: T | undefined }>;
   /** Ends it whatever state it is in, and gives the client back or destroys it. Never rejects; twice is once. */
   end(): Promise<void>;
 }
@@ -80,11 +89,13 @@ export function openTransaction(options: TransactionOptions): Transaction {
     begun,
     isBegun: () => isBegun,
     firstError: wire.firstError,
-    commit: async (keepWrites) => {
+    commit: async (keepWrites, last) => {
       isSettled = true;
-      // Its failure needs no look of its own: COMMIT answers ROLLBACK then.
+      // Failures need no look of their own: COMMIT answers ROLLBACK then.
       if (!keepWrites) wire.send(UNDO_WORK).catch(() => {});
-      return (await wire.send('COMMIT')).command;
+      const answering = last?.(wire.send).catch(() => undefined);
+      const { command } = await wire.send('COMMIT');
+      return { tag: command, lastAnswer: await answering };
     },
     end: () => {
       isSettled = true;
@@ -92,6 +103,18 @@ export function openTransaction(options: TransactionOptions): Transaction {
       return ended;
     },
   };
+}
+
+/**
+ * A step 0 that claims nothing: it only makes sure that this is a transaction, and
+ * that there is time left for it.
+ */
+export async function enterTransaction(send: Send, deadlineServerMs: number): Promise<Entered> {
+  const { rows } = await send<Entered & QueryResultRow>(
+    'SELECT enter_transaction(to_timestamp($1::float8 / 1000))::text AS xid',
+    [deadlineServerMs],
+  );
+  return rows[0] as Entered;
 }
 
 async function sendFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promise<unknown> {

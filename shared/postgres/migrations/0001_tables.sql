@@ -21,23 +21,15 @@ CREATE TABLE players (
   data_version bigint NOT NULL DEFAULT 1
 );
 
--- Step 0 of every protected mutation, in the mutation's own transaction.
---
--- It answers only when the claim is new. Otherwise it raises, so that whatever
--- the client has pipelined behind it fails with 25P02 without running:
---   IDM01  the key was used up before
+-- The first thing in every transaction of ours, whatever the store: makes sure that
+-- it is one, and that there is time left for it.
 --   IDM02  the request's deadline has passed
---   55P03  another transaction holds the claim, and it did not end in time
 --
 -- p_deadline is on this server's clock. A Lambda that was frozen and thaws after
 -- the purge must not claim anew.
-CREATE FUNCTION claim_marker(
-  p_user text, p_request text, p_deadline timestamptz,
-  OUT created_at_ms float8, OUT xid text
-) LANGUAGE plpgsql AS $$
+CREATE FUNCTION enter_transaction(p_deadline timestamptz) RETURNS xid8 LANGUAGE plpgsql AS $$
 DECLARE
   left_ms float8 := extract(epoch FROM p_deadline - clock_timestamp()) * 1000;
-  claimed_at timestamptz;
 BEGIN
   -- The client's BEGIN says DEFERRABLE, which means nothing in READ COMMITTED and
   -- is off outside a transaction block. If it is off, that BEGIN failed, and each
@@ -45,14 +37,34 @@ BEGIN
   -- the one thing that stops them all.
   IF current_setting('transaction_deferrable') <> 'on' THEN
     PERFORM pg_terminate_backend(pg_backend_pid());
-    RAISE EXCEPTION 'claim_marker: not inside the transaction that should hold the claim';
+    RAISE EXCEPTION 'enter_transaction: BEGIN has failed, so this is not a transaction';
   END IF;
   IF left_ms <= 0 THEN
-    RAISE EXCEPTION 'claim_marker: the deadline of this request has passed' USING ERRCODE = 'IDM02';
+    RAISE EXCEPTION 'enter_transaction: the deadline of this request has passed'
+      USING ERRCODE = 'IDM02';
   END IF;
   -- 0 would mean: no limit. Set in here because a SET of the client's would pin
   -- the connection in RDS Proxy.
   PERFORM set_config('lock_timeout', greatest(1, floor(left_ms))::bigint::text, true);
+  RETURN pg_current_xact_id();
+END
+$$;
+
+-- Step 0 of every mutation of the marker store, in the mutation's own transaction.
+--
+-- It answers only when the claim is new. Otherwise it raises, so that whatever
+-- the client has pipelined behind it fails with 25P02 without running:
+--   IDM01  the key was used up before
+--   IDM02  the request's deadline has passed
+--   55P03  another transaction holds the claim, and it did not end in time
+CREATE FUNCTION claim_marker(
+  p_user text, p_request text, p_deadline timestamptz,
+  OUT created_at_ms float8, OUT xid text
+) LANGUAGE plpgsql AS $$
+DECLARE
+  claimed_at timestamptz;
+BEGIN
+  xid := enter_transaction(p_deadline)::text;
   INSERT INTO player_mutation_idempotency AS m (user_id, request_id)
     VALUES (p_user, p_request)
     ON CONFLICT DO NOTHING
@@ -61,6 +73,5 @@ BEGIN
     RAISE EXCEPTION 'claim_marker: this key was used before' USING ERRCODE = 'IDM01';
   END IF;
   created_at_ms := extract(epoch FROM claimed_at) * 1000;
-  xid := pg_current_xact_id()::text;
 END
 $$;

@@ -13,6 +13,7 @@ import { startPostgres } from '../../../infra/local/postgres.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
 import { migrate } from '../../../shared/index.ts';
 import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import { markOfMarker } from '../../../shared/postgres/markers.ts';
 import {
   createTestDatabase,
   markersOf,
@@ -271,7 +272,8 @@ async function breakFirstBegin(targetUrl: string): Promise<string> {
 describe('the fate of a COMMIT', () => {
   async function fate(key: string, xid: string, principal = 'fate') {
     const { database } = testService(db);
-    return fateOfCommit(database, { principal, key }, xid, Date.now() + 2000);
+    const mark = markOfMarker({ principal, key });
+    return (await fateOfCommit(database, mark, xid, Date.now() + 2000)).kind;
   }
 
   async function transaction(key: string, end: 'COMMIT' | 'ROLLBACK'): Promise<string> {
