@@ -26,6 +26,7 @@ export { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts
 export { storableText } from './http/text.ts';
 export {
   type FastPath,
+  LeaseLostError,
   NO_FAST_PATH,
   type Store,
   type StoredResponse,
@@ -44,6 +45,7 @@ export { compareAndSwap, STALE } from './postgres/compare-and-swap.ts';
 export { markerStore } from './postgres/marker-store.ts';
 export { migrate } from './postgres/migrate.ts';
 export { createDatabase, type Database, type PoolOptions } from './postgres/pool.ts';
+export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
 export { createRedis } from './redis/client.ts';
 export { redisFastPath } from './redis/fast-path.ts';

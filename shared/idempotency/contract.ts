@@ -47,6 +47,11 @@ export class DeadlineError extends Error {
   override name = 'DeadlineError';
 }
 
+/** The claim was taken over while the work ran: what it did is to be rolled back. */
+export class LeaseLostError extends Error {
+  override name = 'LeaseLostError';
+}
+
 /** What is kept of a response; see `stored-response.ts`. */
 export interface StoredResponse {
   readonly statusCode: number;

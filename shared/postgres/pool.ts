@@ -16,6 +16,8 @@ export interface PoolOptions {
 export interface Database {
   readonly pool: pg.Pool;
   readonly pipeline: boolean;
+  /** A connection beside the pool, for what must not wait for a place in it; the caller ends it. */
+  connectAside(): Promise<pg.Client>;
   /** A time of our clock on the server's clock, to within a round trip. */
   toServerMs(ourMs: number): number;
 }
@@ -26,12 +28,15 @@ export interface Database {
  */
 export function createDatabase(options: PoolOptions): Database {
   let offsetMs = 0;
-  const pool = new pg.Pool({
+  const config: pg.ClientConfig = {
     connectionString: options.connectionString,
-    max: options.max,
-    pipeline: options.pipeline,
     connectionTimeoutMillis: options.connectTimeoutMs,
     keepAlive: true,
+  };
+  const pool = new pg.Pool({
+    ...config,
+    max: options.max,
+    pipeline: options.pipeline,
     allowExitOnIdle: true,
     onConnect: async (client: pg.ClientBase) => {
       offsetMs = await greet(client);
@@ -41,7 +46,17 @@ export function createDatabase(options: PoolOptions): Database {
   // A client in use reports its loss through its queries as well; without a
   // listener the event would end the process.
   pool.on('connect', (client) => client.on('error', () => {}));
-  return { pool, pipeline: options.pipeline, toServerMs: (ourMs) => ourMs + offsetMs };
+  return {
+    pool,
+    pipeline: options.pipeline,
+    toServerMs: (ourMs) => ourMs + offsetMs,
+    connectAside: async () => {
+      const client = new pg.Client(config);
+      client.on('error', () => {}); // Heard through its queries.
+      await client.connect();
+      return client;
+    },
+  };
 }
 
 /**

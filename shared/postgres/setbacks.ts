@@ -1,4 +1,4 @@
-import { DeadlineError, type Setback } from '../idempotency/contract.ts';
+import { DeadlineError, LeaseLostError, type Setback } from '../idempotency/contract.ts';
 import { meaningOf } from './sqlstate.ts';
 import { BeginError } from './transaction.ts';
 
@@ -37,6 +37,9 @@ export function setbackInWork(queryError: unknown, thrown: unknown): Setback {
     case 'connection':
       return { kind: 'retry', because: 'connection', cause: queryError };
     default:
-      return thrown instanceof DeadlineError ? { kind: 'late' } : { kind: 'threw', error: thrown };
+      if (thrown instanceof DeadlineError) return { kind: 'late' };
+      if (thrown instanceof LeaseLostError)
+        return { kind: 'retry', because: 'conflict', cause: thrown };
+      return { kind: 'threw', error: thrown };
   }
 }

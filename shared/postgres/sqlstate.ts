@@ -18,6 +18,7 @@ export type Meaning =
 const MEANINGS: Readonly<Record<string, Meaning>> = {
   IDM01: 'used',
   IDM02: 'late',
+  IDM03: 'conflict', // publish_record: taken over
   '55P03': 'waited', // lock_not_available: lock_timeout
   '57014': 'waited', // query_canceled: statement_timeout
   '40001': 'conflict', // serialization_failure

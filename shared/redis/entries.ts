@@ -1,4 +1,5 @@
 import type { Mutation, Sight, StoredResponse } from '../idempotency/contract.ts';
+import { isKept } from '../idempotency/stored-format.ts';
 
 /** Goes up with every change of the format; entries of other versions are not read. */
 const ENTRY_VERSION = 1;
@@ -75,22 +76,5 @@ function isPending(entry: unknown): entry is Pending {
 function isCompleted(entry: unknown): entry is Completed {
   if (!isEntry(entry) || entry.state !== 'completed') return false;
   const { response, expiresAtMs } = entry as unknown as Record<string, unknown>;
-  return (
-    typeof expiresAtMs === 'number' && (response === 'tombstone' || isStoredResponse(response))
-  );
-}
-
-function isStoredResponse(response: unknown): response is StoredResponse {
-  const { statusCode, headers, body, isBase64Encoded } = (response ?? {}) as Record<
-    string,
-    unknown
-  >;
-  return (
-    typeof statusCode === 'number' &&
-    typeof body === 'string' &&
-    typeof isBase64Encoded === 'boolean' &&
-    typeof headers === 'object' &&
-    headers !== null &&
-    Object.values(headers).every((value) => typeof value === 'string')
-  );
+  return typeof expiresAtMs === 'number' && isKept(response);
 }

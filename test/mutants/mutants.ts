@@ -68,7 +68,7 @@ export const MUTANTS: readonly Mutant[] = [
     fault: 'the deadline is sent on the process clock',
     file: 'shared/postgres/pool.ts',
     from: 'toServerMs: (ourMs) => ourMs + offsetMs',
-    to: 'toServerMs: (ourMs) => ourMs',
+    to: 'toServerMs: (ourMs) => ourMs + 0 * offsetMs',
     tests: [CLAIM],
     name: 'C61',
   },

@@ -1,0 +1,40 @@
+import type { StoredResponse } from './contract.ts';
+
+/** Goes up with every change of the form; other versions are not read. */
+const FORMAT_VERSION = 1;
+
+type Kept = StoredResponse | 'tombstone';
+
+/**
+ * A response as text, for stores that keep bytes. JSON's escapes carry any string of
+ * JavaScript's, half a surrogate pair and NUL included, through UTF-8 unharmed.
+ */
+export function encodeStored(response: Kept): string {
+  return JSON.stringify({ v: FORMAT_VERSION, response });
+}
+
+/** @returns undefined for what is no such text, or of another version. */
+export function decodeStored(text: string): Kept | undefined {
+  try {
+    const { v, response } = JSON.parse(text) as { v: unknown; response: unknown };
+    return v === FORMAT_VERSION && isKept(response) ? response : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function isKept(response: unknown): response is Kept {
+  if (response === 'tombstone') return true;
+  const { statusCode, headers, body, isBase64Encoded } = (response ?? {}) as Record<
+    string,
+    unknown
+  >;
+  return (
+    typeof statusCode === 'number' &&
+    typeof body === 'string' &&
+    typeof isBase64Encoded === 'boolean' &&
+    typeof headers === 'object' &&
+    headers !== null &&
+    Object.values(headers).every((value) => typeof value === 'string')
+  );
+}

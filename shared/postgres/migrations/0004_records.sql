@@ -1,0 +1,151 @@
+-- Durable records: a claim with a lease, and the response, in one row. For answers
+-- that must be replayed whether or not Redis remembers them.
+CREATE TABLE idempotency_records (
+  id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  account_id       text        NOT NULL,
+  -- SHA-256 of method and route template, and of the key: of one length, whatever
+  -- they are, and no key stands here to be read.
+  endpoint_hash    bytea       NOT NULL CHECK (octet_length(endpoint_hash) = 32),
+  key_hash         bytea       NOT NULL CHECK (octet_length(key_hash) = 32),
+  fingerprint      text        NOT NULL,
+  status           text        NOT NULL CHECK (status IN ('in_progress', 'completed')),
+  -- A new token with each acquisition; it stays when completed, as the proof of whose
+  -- COMMIT it was.
+  lease_owner      uuid        NOT NULL,
+  -- NULL means locked, and never abandoned.
+  lease_expires_at timestamptz,
+  created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  completed_at     timestamptz,
+  -- Bytes and not jsonb, which would reorder the members of what must be repeated
+  -- byte for byte.
+  response         bytea,
+  UNIQUE (account_id, endpoint_hash, key_hash),
+  CHECK ((status = 'completed') = (completed_at IS NOT NULL)),
+  CHECK ((status = 'completed') = (response IS NOT NULL))
+);
+
+-- The claim, in one statement and one round trip. It first looks without taking any
+-- lock, so that a replay never waits for anybody's publish. `outcome` is
+--   claimed      ours now, by insert, by steal, or because it was ours already
+--   completed    `response` is the answer
+--   mismatch     the key stands there with another request, of whatever state
+--   unreadable   completed by a release whose fingerprints cannot be compared with ours
+--   leased       somebody works on it; lease_left_ms is NULL where the lease is missing
+CREATE FUNCTION claim_record(
+  p_account text, p_endpoint_hash bytea, p_key_hash bytea, p_fingerprint text,
+  p_owner uuid, p_lease_ms float8, p_deadline timestamptz,
+  OUT outcome text, OUT id bigint, OUT response bytea, OUT completed_at_ms float8,
+  OUT lease_left_ms float8
+) LANGUAGE plpgsql AS $$
+DECLARE
+  left_ms float8 := extract(epoch FROM p_deadline - clock_timestamp()) * 1000;
+  lease   interval := p_lease_ms * interval '1 millisecond';
+  found_record idempotency_records;
+BEGIN
+  IF left_ms <= 0 THEN
+    RAISE EXCEPTION 'claim_record: the deadline of this request has passed' USING ERRCODE = 'IDM02';
+  END IF;
+  PERFORM set_config('lock_timeout', greatest(1, floor(left_ms))::bigint::text, true);
+  -- The row may vanish (released, purged) or be stolen between the look and the
+  -- deed. Whoever was faster has moved it on, so a few rounds are enough.
+  FOR round IN 1..5 LOOP
+    SELECT * INTO found_record FROM idempotency_records r
+      WHERE r.account_id = p_account AND r.endpoint_hash = p_endpoint_hash
+        AND r.key_hash = p_key_hash;
+    IF NOT FOUND THEN
+      INSERT INTO idempotency_records AS r
+        (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, lease_expires_at)
+        VALUES (p_account, p_endpoint_hash, p_key_hash, p_fingerprint, 'in_progress', p_owner,
+                clock_timestamp() + lease)
+        ON CONFLICT DO NOTHING
+        RETURNING r.id INTO id;
+      IF FOUND THEN outcome := 'claimed'; RETURN; END IF;
+      CONTINUE;
+    END IF;
+
+    id := found_record.id;
+    IF split_part(found_record.fingerprint, ':', 1) <> split_part(p_fingerprint, ':', 1) THEN
+      outcome := CASE found_record.status WHEN 'completed' THEN 'unreadable' ELSE 'leased' END;
+      RETURN;
+    END IF;
+    IF found_record.fingerprint <> p_fingerprint THEN
+      outcome := 'mismatch';
+      RETURN;
+    END IF;
+    IF found_record.status = 'completed' THEN
+      outcome := 'completed';
+      response := found_record.response;
+      completed_at_ms := extract(epoch FROM found_record.completed_at) * 1000;
+      RETURN;
+    END IF;
+    IF found_record.lease_owner <> p_owner
+       AND (found_record.lease_expires_at IS NULL
+            OR found_record.lease_expires_at >= clock_timestamp()) THEN
+      outcome := 'leased';
+      lease_left_ms := extract(epoch FROM found_record.lease_expires_at - clock_timestamp()) * 1000;
+      RETURN;
+    END IF;
+
+    -- Ours already (the transaction is tried again), or abandoned. Compare-and-swap on
+    -- the owner, and every condition again on the row itself: its owner may have
+    -- renewed or published while this waited for it.
+    UPDATE idempotency_records r
+       SET lease_owner = p_owner, lease_expires_at = clock_timestamp() + lease
+     WHERE r.id = found_record.id AND r.status = 'in_progress'
+       AND r.lease_owner = found_record.lease_owner
+       AND (r.lease_owner = p_owner OR r.lease_expires_at < clock_timestamp());
+    IF FOUND THEN outcome := 'claimed'; RETURN; END IF;
+  END LOOP;
+  outcome := 'leased';
+END
+$$;
+
+-- The last statement of the mutation's own transaction. It raises when the record is
+-- no longer ours (IDM03), so that a COMMIT sent behind it becomes a ROLLBACK: the
+-- guard that keeps effects at one.
+CREATE FUNCTION publish_record(p_id bigint, p_owner uuid, p_response bytea)
+RETURNS float8 LANGUAGE plpgsql AS $$
+DECLARE
+  published_at timestamptz;
+BEGIN
+  UPDATE idempotency_records
+     SET status = 'completed', completed_at = clock_timestamp(), response = p_response,
+         lease_expires_at = NULL
+   WHERE id = p_id AND lease_owner = p_owner AND status = 'in_progress'
+   RETURNING completed_at INTO published_at;
+  IF published_at IS NULL THEN
+    RAISE EXCEPTION 'publish_record: this record was taken over' USING ERRCODE = 'IDM03';
+  END IF;
+  RETURN extract(epoch FROM published_at) * 1000;
+END
+$$;
+
+-- What the purchases of the reference service need.
+CREATE TABLE products (
+  sku   text   PRIMARY KEY,
+  coins bigint NOT NULL CHECK (coins > 0)
+);
+INSERT INTO products VALUES ('potion', 5), ('shield', 80), ('sword', 100);
+
+CREATE TABLE purchases (
+  id           uuid        PRIMARY KEY DEFAULT gen_random_uuid(),
+  user_id      text        NOT NULL REFERENCES players,
+  sku          text        NOT NULL REFERENCES products,
+  quantity     int         NOT NULL CHECK (quantity > 0),
+  coins        bigint      NOT NULL,
+  purchased_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX idx_purchases_user ON purchases (user_id);
+
+DO $$
+BEGIN
+  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_api') THEN
+    GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO backstop_api;
+    GRANT SELECT ON products TO backstop_api;
+    GRANT SELECT, INSERT ON purchases TO backstop_api;
+  END IF;
+  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN
+    GRANT SELECT, DELETE, UPDATE (created_at) ON idempotency_records TO backstop_purge;
+  END IF;
+END
+$$;

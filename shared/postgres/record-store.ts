@@ -1,0 +1,172 @@
+import type { PoolClient } from 'pg';
+import { nowMs } from '../clock.ts';
+import {
+  type Attempt,
+  LeaseLostError,
+  type Mutation,
+  type Setback,
+  SILENCE_MS,
+  type Store,
+} from '../idempotency/contract.ts';
+import { decodeStored } from '../idempotency/stored-format.ts';
+import { openAttempt } from './attempt.ts';
+import { acquire, type Database } from './pool.ts';
+import {
+  claimRecord,
+  markOfRecord,
+  publishRecord,
+  RELEASE,
+  RENEW,
+  type RecordClaim,
+  releaseValues,
+} from './records.ts';
+import { setbackAtClaim } from './setbacks.ts';
+import { enterTransaction, type Tx } from './transaction.ts';
+
+export interface RecordStoreOptions {
+  readonly database: Database;
+  /** How long a response is replayed at the least, from its completion on. */
+  readonly retentionMs: number;
+  /**
+   * How long a claim is left alone before it counts as abandoned. Longer than the
+   * longest run, unless the work renews it; independent of the Lambda's time-out.
+   */
+  readonly leaseMs: number;
+}
+
+/** The work's hand in the transaction, and on its lease. */
+export interface RecordTx extends Tx {
+  /**
+   * Starts the lease anew, for work that takes longer than it. On a connection of
+   * its own, so that others see it at once.
+   *
+   * @throws LeaseLostError when the claim was taken over; let it through.
+   */
+  renewLease(): Promise<void>;
+}
+
+/**
+ * The store for responses that must survive Redis. A claim is a row of its own, with
+ * a lease, committed before the work begins; the response is published into it by
+ * the last statement of the mutation's transaction, only if the claim is still ours.
+ */
+export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
+  const { database } = options;
+  return {
+    begin: async (request) => {
+      let client: PoolClient;
+      try {
+        client = await acquire(database.pool, request.deadlineMs);
+      } catch (cause) {
+        return { kind: 'unavailable', cause };
+      }
+      return request.key === undefined
+        ? openUnclaimed(options, request, client)
+        : claimAndOpen(options, request, client);
+    },
+    release: async (mutation) => {
+      const byMs = mutation.deadlineMs + SILENCE_MS;
+      try {
+        const client = await acquire(database.pool, byMs);
+        await tidily(client, () =>
+          client.query({ text: RELEASE, values: releaseValues(mutation), ...until(byMs) }),
+        );
+      } catch {
+        // The lease passes by itself.
+      }
+    },
+  };
+}
+
+async function claimAndOpen(
+  options: RecordStoreOptions,
+  request: Mutation,
+  client: PoolClient,
+): Promise<Attempt<RecordTx> | Setback> {
+  const { database, leaseMs, retentionMs } = options;
+  const deadlineServerMs = database.toServerMs(request.deadlineMs);
+  let claim: RecordClaim;
+  try {
+    const answerByMs = until(request.deadlineMs + SILENCE_MS).query_timeout;
+    claim = await claimRecord(client, request, { leaseMs, deadlineServerMs, answerByMs });
+  } catch (error) {
+    client.release(client.getTransactionStatus() !== 'I');
+    return setbackAtClaim(error);
+  }
+  if (claim.outcome !== 'claimed') {
+    client.release();
+    return refusalOf(claim, retentionMs);
+  }
+  const attempt = openAttempt(database, request, client, {
+    step0: (send) => enterTransaction(send, deadlineServerMs),
+    beforeCommit: (send, { stored }) => publishRecord(send, claim.id, request.token, stored),
+    mark: markOfRecord(claim.id, request.token),
+    retentionMs,
+  });
+  return withLease(attempt, () => renew(options, claim.id, request.token));
+}
+
+function refusalOf(claim: RecordClaim, retentionMs: number): Setback {
+  switch (claim.outcome) {
+    case 'mismatch':
+      return { kind: 'mismatch' };
+    case 'completed': {
+      const response = claim.response && decodeStored(claim.response.toString('utf8'));
+      const expiresAtMs = (claim.completedAtMs ?? 0) + retentionMs;
+      return response ? { kind: 'completed', response, expiresAtMs } : { kind: 'already-exists' };
+    }
+    case 'unreadable':
+      return { kind: 'already-exists' };
+    default: {
+      // A missing lease means locked: nobody knows for how long.
+      const left = claim.leaseLeftMs;
+      return left === null
+        ? { kind: 'in-flight' }
+        : { kind: 'in-flight', retryAfterSeconds: Math.ceil(left / 1000) };
+    }
+  }
+}
+
+function openUnclaimed(
+  { database, retentionMs }: RecordStoreOptions,
+  request: Parameters<Store<Tx>['begin']>[0],
+  client: PoolClient,
+): Attempt<RecordTx> {
+  const deadlineServerMs = database.toServerMs(request.deadlineMs);
+  const attempt = openAttempt(database, request, client, {
+    step0: (send) => enterTransaction(send, deadlineServerMs),
+    mark: undefined,
+    retentionMs,
+  });
+  return withLease(attempt, async () => {});
+}
+
+function withLease(attempt: Attempt<Tx>, renewLease: () => Promise<void>): Attempt<RecordTx> {
+  return { ...attempt, tx: { ...attempt.tx, renewLease } };
+}
+
+async function renew({ database, leaseMs }: RecordStoreOptions, id: string, token: string) {
+  const client = await database.connectAside();
+  try {
+    const { rowCount } = await client.query(RENEW, [id, token, leaseMs]);
+    if (rowCount === 0)
+      throw new LeaseLostError('The lease has passed and another request took over.');
+  } finally {
+    await client.end();
+  }
+}
+
+/** Gives the client back, or destroys it when it is not idle. */
+async function tidily(client: PoolClient, use: () => Promise<unknown>): Promise<void> {
+  let isDone = false;
+  try {
+    await use();
+    isDone = true;
+  } finally {
+    client.release(!isDone);
+  }
+}
+
+function until(byMs: number): { query_timeout: number } {
+  return { query_timeout: Math.max(1, byMs - nowMs()) };
+}

@@ -1,0 +1,103 @@
+import { createHash } from 'node:crypto';
+import type { ClientBase, QueryResultRow } from 'pg';
+import type { Mutation, StoredResponse } from '../idempotency/contract.ts';
+import { encodeStored } from '../idempotency/stored-format.ts';
+import type { Mark } from './commit-fate.ts';
+import type { Send } from './transaction.ts';
+
+/** What `claim_record` answers; see 0004_records.sql. */
+export interface RecordClaim extends QueryResultRow {
+  readonly outcome: 'claimed' | 'completed' | 'mismatch' | 'unreadable' | 'leased';
+  readonly id: string;
+  /** Completed: the response as it was stored. */
+  readonly response: Buffer | null;
+  /** On the server's clock; the retention counts from here. */
+  readonly completedAtMs: number | null;
+  /** Leased: null where the lease is missing, which means locked. */
+  readonly leaseLeftMs: number | null;
+}
+
+/**
+ * Claims the record of this account, endpoint and key, or says why not: in its own
+ * transaction, one round trip, and without a lock unless there is something to claim.
+ * A claim that is ours already (the whole transaction is tried again) is renewed.
+ *
+ * @throws DatabaseError IDM02 past the deadline; 55P03 when the row stayed locked.
+ */
+export async function claimRecord(
+  client: ClientBase,
+  { principal, endpoint, key, fingerprint, token }: Mutation,
+  { leaseMs, deadlineServerMs, answerByMs }: ClaimTimes,
+): Promise<RecordClaim> {
+  const { rows } = await client.query<RecordClaim>({
+    text: `SELECT outcome, id, response, completed_at_ms AS "completedAtMs",
+                  lease_left_ms AS "leaseLeftMs"
+             FROM claim_record($1, $2, $3, $4, $5, $6, to_timestamp($7::float8 / 1000))`,
+    values: [
+      principal,
+      hashOf(endpoint),
+      hashOf(key),
+      fingerprint,
+      token,
+      leaseMs,
+      deadlineServerMs,
+    ],
+    query_timeout: answerByMs,
+  } as { text: string; values: unknown[] });
+  return rows[0] as RecordClaim;
+}
+
+export interface ClaimTimes {
+  readonly leaseMs: number;
+  readonly deadlineServerMs: number;
+  /** From now on. */
+  readonly answerByMs: number;
+}
+
+/**
+ * The last statement of the mutation's own transaction.
+ *
+ * @returns when it was completed, on the server's clock.
+ * @throws DatabaseError IDM03 when the record is not ours any more: everything is to
+ * be rolled back.
+ */
+export async function publishRecord(
+  send: Send,
+  id: string,
+  token: string,
+  response: StoredResponse | 'tombstone',
+): Promise<number> {
+  const bytes = Buffer.from(encodeStored(response));
+  const { rows } = await send<{ completedAtMs: number }>(
+    'SELECT publish_record($1, $2, $3) AS "completedAtMs"',
+    [id, token, bytes],
+  );
+  return (rows[0] as { completedAtMs: number }).completedAtMs;
+}
+
+/** A completed record keeps its owner's token: only our own COMMIT puts it there. */
+export function markOfRecord(id: string, token: string): Mark {
+  return {
+    text: `SELECT extract(epoch FROM completed_at)::float8 * 1000 FROM idempotency_records
+            WHERE id = $2 AND lease_owner = $3 AND status = 'completed'`,
+    values: [id, token],
+  };
+}
+
+/** Ours and in progress, or nothing: a zombie that comes late changes no row. */
+export const RELEASE = `DELETE FROM idempotency_records
+  WHERE account_id = $1 AND endpoint_hash = $2 AND key_hash = $3
+    AND lease_owner = $4 AND status = 'in_progress'`;
+
+export function releaseValues({ principal, endpoint, key, token }: Mutation): unknown[] {
+  return [principal, hashOf(endpoint), hashOf(key), token];
+}
+
+/** Ours and in progress, or nothing. `created_at` stays: it says when the key was first used. */
+export const RENEW = `UPDATE idempotency_records
+  SET lease_expires_at = clock_timestamp() + $3::float8 * interval '1 millisecond'
+  WHERE id = $1 AND lease_owner = $2 AND status = 'in_progress'`;
+
+function hashOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

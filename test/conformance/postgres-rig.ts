@@ -1,0 +1,124 @@
+/** What the rigs of the stores in Postgres have in common. */
+import type { Redis } from 'ioredis';
+import { inject } from 'vitest';
+import { startRedis } from '../../infra/local/redis.ts';
+import { createRunFolder } from '../../infra/local/run-folder.ts';
+import {
+  createDatabase,
+  createRedis,
+  type Database,
+  type FastPath,
+  NO_FAST_PATH,
+  type Store,
+  type Tx,
+} from '../../shared/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { seenBlocked } from '../support/waiting.ts';
+import type { OpenRig, RedisMode } from './rig.ts';
+
+export interface PostgresRigPlan<Handle extends Tx> {
+  readonly pipeline: boolean;
+  store(database: Database): Store<Handle>;
+  fastPath(redis: Redis): FastPath;
+  /** Selects the claims of the principal $1. */
+  readonly claims: string;
+}
+
+export async function openPostgresRig<Handle extends Tx>(
+  plan: PostgresRigPlan<Handle>,
+  redisMode: RedisMode,
+): Promise<OpenRig<Handle>> {
+  const db = await createTestDatabase();
+  await db.sql('CREATE TABLE effects (principal text NOT NULL)');
+  await db.sql('GRANT INSERT ON effects TO backstop_api');
+  const database = createDatabase({
+    connectionString: db.apiUrl,
+    max: 10,
+    pipeline: plan.pipeline,
+    connectTimeoutMs: 2000,
+    onIdleError: () => {},
+  });
+  const redis = await openRedis(redisMode, plan.fastPath);
+  return {
+    store: plan.store(database),
+    fastPath: redis.fastPath,
+    midway: redis.midway,
+    work: (principal, respond) => async (tx) => {
+      await tx.query('INSERT INTO effects VALUES ($1)', [principal]);
+      return respond();
+    },
+    effects: (principal) => count(db, 'SELECT FROM effects WHERE principal = $1', principal),
+    claims: (principal) => count(db, plan.claims, principal),
+    seenWaiting: () => seenBlocked(db),
+    breakStore: () => allowConnections(db, false),
+    mendStore: async () => {
+      await allowConnections(db, true);
+      await redis.mend();
+    },
+    close: async () => {
+      await database.pool.end();
+      await redis.close();
+      await db.drop();
+    },
+  };
+}
+
+async function count(db: TestDatabase, text: string, principal: string): Promise<number> {
+  return (await db.sql(text, [principal])).length;
+}
+
+/** The superuser of the tests still gets in: only the API's role is shut out. */
+async function allowConnections(db: TestDatabase, isAllowed: boolean): Promise<void> {
+  const [row] = await db.sql<{ name: string }>('SELECT current_database() AS name');
+  await db.sql(`ALTER DATABASE ${row?.name} CONNECTION LIMIT ${isAllowed ? -1 : 0}`);
+  if (isAllowed) return;
+  await db.sql(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+      WHERE datname = current_database() AND usename = 'backstop_api'`,
+  );
+}
+
+interface RigRedis {
+  readonly fastPath: FastPath;
+  midway(): Promise<void>;
+  mend(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const nothing = async () => {};
+
+async function openRedis(mode: RedisMode, make: (redis: Redis) => FastPath): Promise<RigRedis> {
+  if (mode === 'off')
+    return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
+  if (mode === 'on') {
+    const redis = connect(inject('redisUrl'));
+    return {
+      fastPath: make(redis),
+      midway: nothing,
+      mend: nothing,
+      close: async () => redis.disconnect(),
+    };
+  }
+  const folder = await createRunFolder();
+  const server = await startRedis({ runDir: folder.path });
+  const redis = connect(server.url);
+  return {
+    fastPath: make(redis),
+    midway: () => server.stop(),
+    mend: async () => {
+      await server.start();
+      // Until the client has come back to a server that was started again.
+      if (redis.status !== 'ready')
+        await new Promise<void>((resolve) => redis.once('ready', () => resolve()));
+    },
+    close: async () => {
+      redis.disconnect();
+      await server.close();
+      await folder.remove();
+    },
+  };
+}
+
+function connect(url: string): Redis {
+  return createRedis({ url, commandTimeoutMs: 1000, onError: () => {} });
+}
