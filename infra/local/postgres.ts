@@ -1,0 +1,104 @@
+import { chown, mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Environment, environment, serverEnvironment } from './environment.ts';
+import { postgresBinaries } from './postgres-binaries.ts';
+import { type Exit, type Launch, runToEnd } from './process.ts';
+import { createServerFolder, everyoneReaches, isRoot, unprivilegedIdentity } from './run-folder.ts';
+import { type Server, startServer } from './server.ts';
+
+export type PostgresServer = Server;
+
+export type PostgresOptions = {
+  /** The folder that the data go into, as `createRunFolder` makes it. */
+  runDir: string;
+  /** Called when the server ends without having been asked to. */
+  onExit?: ((exit: Exit) => void) | undefined;
+  /** Survives a power cut; needless for tests, and slow. */
+  durable?: boolean;
+  /** Settings on top of (and before) the usual ones, such as `{ max_connections: '20' }`. */
+  settings?: Readonly<Record<string, string>>;
+  env?: Environment;
+};
+
+const initdbBoundMs = 60_000;
+
+/**
+ * Starts a new, empty PostgreSQL on a free loopback port. `url` is its superuser's; there are no
+ * passwords, so it listens on 127.0.0.1 alone and on no socket in the file system.
+ */
+export async function startPostgres(options: PostgresOptions): Promise<PostgresServer> {
+  const folder = await createServerFolder(options.runDir, 'postgres');
+  if (isRoot() && !everyoneReaches(folder)) {
+    throw new Error(`as root, PostgreSQL runs as nobody, who cannot enter ${folder}`);
+  }
+  const binaries = await postgresBinaries(folder);
+  const common = {
+    cwd: folder,
+    env: serverEnvironment(folder, (options.env ?? environment()).PATH ?? ''),
+    logFile: join(folder, 'postgres.log'),
+    identity: unprivilegedIdentity(),
+  };
+  const data = join(folder, 'data');
+  await createCluster(binaries.initdb, data, common);
+  return startServer({
+    name: 'PostgreSQL',
+    origin: 'PostgreSQL 17, from npm',
+    logFile: common.logFile,
+    launch: (port) => ({
+      ...common,
+      command: binaries.postgres,
+      args: ['-D', data, ...settingArguments(port, options)],
+      lastSignal: 'SIGQUIT',
+    }),
+    url: (port) => `postgres://postgres@127.0.0.1:${port}/postgres`,
+    ready: /database system is ready to accept connections/,
+    readyBoundMs: 60_000,
+    // After a kill -9 its orphaned backends need a moment to notice.
+    passing: /shared memory block .* is still in use|lock file "postmaster.pid" already exists/,
+    // "fast": cuts open connections; then "immediate", which recovers from the log at the next start.
+    stopSignals: ['SIGINT', 'SIGQUIT'],
+    closeSignals: ['SIGQUIT'],
+    onExit: options.onExit,
+    remove: () =>
+      rm(folder, {
+        recursive: true,
+        force: true,
+        maxRetries: 20,
+        retryDelay: 50,
+      }),
+  });
+}
+
+type Common = Pick<Launch, 'cwd' | 'env' | 'logFile' | 'identity'>;
+
+async function createCluster(initdb: string, data: string, common: Common): Promise<void> {
+  await mkdir(data, { mode: 0o700 });
+  if (common.identity !== undefined) await chown(data, common.identity.uid, common.identity.gid);
+  // The builtin locale provider, since it needs no locale of the operating system.
+  const locale = ['--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C'];
+  await runToEnd({
+    ...common,
+    command: initdb,
+    args: ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', ...locale, '--no-sync'],
+    boundMs: initdbBoundMs,
+  });
+}
+
+function settingArguments(port: number, { durable = false, settings = {} }: PostgresOptions) {
+  const all: Record<string, string> = {
+    listen_addresses: '127.0.0.1',
+    port: String(port),
+    unix_socket_directories: '',
+    max_connections: '200',
+    timezone: 'UTC',
+    log_timezone: 'UTC',
+    // Without fsync a power cut loses data, a killed server does not: what it wrote is with the
+    // kernel. That holds only while commits are written at once and whole pages are logged, so
+    // synchronous_commit and full_page_writes stay on.
+    fsync: durable ? 'on' : 'off',
+    // Refused statements (a duplicate's claim is one) are everyday here; their callers report them.
+    log_min_messages: 'log',
+    ...settings,
+  };
+  return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+}
