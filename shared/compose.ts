@@ -24,6 +24,7 @@ import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
 import { markerStore } from './postgres/marker-store.ts';
 import { createDatabase, type Database } from './postgres/pool.ts';
+import { type RecordTx, recordStore } from './postgres/record-store.ts';
 import type { Tx } from './postgres/transaction.ts';
 import { createRedis, firstConnection } from './redis/client.ts';
 import { redisFastPath } from './redis/fast-path.ts';
@@ -31,22 +32,22 @@ import { redisFastPath } from './redis/fast-path.ts';
 export type Handler = (event: HttpEvent, context: Context) => Promise<HttpResponse>;
 
 /** What a protected handler is given. */
-export interface MutationInput<Body> {
+export interface MutationInput<Body, Handle = Tx> {
   readonly principal: string;
   readonly body: Body;
   readonly request: HttpRequest;
-  readonly once: Once<Tx>;
+  readonly once: Once<Handle>;
 }
 
 /** A mutation, apart from the servers that it will run against. */
-export interface MutationRoute<Body> {
+export interface MutationRoute<Body, Handle = Tx> {
   /** Kebab case; names the function in logs and in `BACKSTOP_KEY_MODE_…`. */
   readonly name: string;
   /** The shape of the JSON body; undefined for a request that has none. */
   readonly body: ZodMiniType<Body> | undefined;
   /** Where a client whose key is used up finds the state that decides. */
   readonly stateUrl: string;
-  run(input: MutationInput<Body>): Promise<HttpResponse>;
+  run(input: MutationInput<Body, Handle>): Promise<HttpResponse>;
 }
 
 export interface QueryInput {
@@ -71,7 +72,10 @@ export interface Service {
   readonly meter: Meter;
   /** Each rejects when that dependency cannot be used now. */
   readonly dependencies: Readonly<Record<string, () => Promise<unknown>>>;
+  /** Protected by a marker: for short windows and the highest rate. */
   mutation<Body>(route: MutationRoute<Body>): Handler;
+  /** Protected by a durable record: for responses that must be replayed whatever Redis remembers. */
+  recordMutation<Body>(route: MutationRoute<Body, RecordTx>): Handler;
   query(route: QueryRoute): Handler;
   close(): Promise<void>;
 }
@@ -87,23 +91,24 @@ export function createService(config: Config): Service {
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
   const redis = openRedis(config, logger);
-  const parts: Parts = {
-    config,
-    logger,
-    meter,
-    store: markerStore({ database, retentionMs: config.retentionMs }),
-    fastPath: openFastPath(config, redis, logger, meter),
-  };
+  const fastPath = openFastPath(config, redis, logger, meter);
+  const shared = { config, logger, meter };
   const service: Service = {
-    config,
+    ...shared,
     database,
-    logger,
-    meter,
     dependencies: {
       postgres: () => database.pool.query('SELECT 1'),
       redis: () => pingRedis(config, redis),
     },
-    mutation: (route) => mutationHandler(route, parts),
+    mutation: (route) => {
+      const store = markerStore({ database, retentionMs: config.retentionMs });
+      return mutationHandler(route, { ...shared, store, fastPath });
+    },
+    recordMutation: (route) => {
+      const leaseMs = config.leaseMs(route.name);
+      const store = recordStore({ database, retentionMs: config.recordRetentionMs, leaseMs });
+      return mutationHandler(route, { ...shared, store, fastPath: NO_FAST_PATH });
+    },
     query: (route) => queryHandler(route, service),
     close: async () => {
       redis?.disconnect();
@@ -113,18 +118,20 @@ export function createService(config: Config): Service {
   return service;
 }
 
-interface Parts {
+interface Parts<Handle> {
   readonly config: Config;
   readonly logger: Logger;
   readonly meter: Meter;
-  readonly store: Store<Tx>;
+  readonly store: Store<Handle>;
   readonly fastPath: FastPath;
 }
 
 /** Authentication, key and fingerprint, then the body: in the order of the contract. */
-function mutationHandler<Body>(route: MutationRoute<Body>, parts: Parts): Handler {
-  const { config, logger, meter, store, fastPath } = parts;
-  const protection = idempotency<Tx>({
+function mutationHandler<Body, Handle>(
+  route: MutationRoute<Body, Handle>,
+  { config, logger, meter, store, fastPath }: Parts<Handle>,
+): Handler {
+  const protection = idempotency<Handle>({
     ...config,
     fastPath,
     store,
@@ -132,7 +139,7 @@ function mutationHandler<Body>(route: MutationRoute<Body>, parts: Parts): Handle
     keyMode: config.keyMode(route.name),
     report: (report) => record(route.name, report, logger, meter),
   });
-  const stack = bare()
+  const stack = bare<Handle>()
     .use(outermost(route.name, config, logger))
     .use(protection);
   if (route.body) {
@@ -160,11 +167,12 @@ function queryHandler(route: QueryRoute, service: Service): Handler {
 }
 
 /** Without middy's own early time-out, which answers while the handler runs on: `once` has a deadline. */
-function bare() {
-  return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({ timeoutEarlyInMillis: 0 });
+function bare<Handle = Tx>() {
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Handle>>({ timeoutEarlyInMillis: 0 });
 }
 
-type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
+// biome-ignore lint/suspicious/noExplicitAny: a step that touches neither error nor context fits any stack.
+type Step = MiddlewareObj<HttpEvent, HttpResponse, any, any>;
 
 function outermost(name: string, { problemBaseUrl }: Config, logger: Logger): Step {
   const report = (report: Report) => record(name, report, logger);

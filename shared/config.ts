@@ -29,6 +29,9 @@ const ENVIRONMENT = z.object({
   BACKSTOP_PURGE_RETENTION_MS: z.optional(wholeNumber(3_600_000)),
   BACKSTOP_PURGE_MARGIN_MS: positive(300_000),
   BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(10_000),
+  BACKSTOP_RECORD_RETENTION_MS: positive(172_800_000),
+  BACKSTOP_LEASE_MS: positive(30_000),
+  BACKSTOP_LEASE_RENEWAL: z._default(z.enum(['on', 'off']), 'off'),
   BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
   BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: positive(100),
   BACKSTOP_REDIS_CONNECT_BUDGET_MS: positive(250),
@@ -65,6 +68,13 @@ export interface Config {
   readonly databaseConnectTimeoutMs: number;
   readonly bodyBytesMax: number;
   readonly storedBodyBytesMax: number;
+  /** How long a durable record is replayed at the least, from its completion on. */
+  readonly recordRetentionMs: number;
+  /**
+   * How long a record's claim is left alone, per function: `BACKSTOP_LEASE_MS_CREATE_PURCHASE`,
+   * else `BACKSTOP_LEASE_MS`. Less than the longest run only with `BACKSTOP_LEASE_RENEWAL=on`.
+   */
+  leaseMs(functionName: string): number;
   /** Per function: `BACKSTOP_KEY_MODE_SPEND_COINS=optional`, else `BACKSTOP_KEY_MODE`. */
   keyMode(functionName: string): KeyMode;
   readonly issuerAliases: Readonly<Record<string, string>>;
@@ -102,6 +112,8 @@ export function loadConfig(environment: Environment = process.env): Config {
     databaseConnectTimeoutMs: env.BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS,
     bodyBytesMax: env.BACKSTOP_BODY_BYTES_MAX,
     storedBodyBytesMax: env.BACKSTOP_STORED_BODY_BYTES_MAX,
+    recordRetentionMs: env.BACKSTOP_RECORD_RETENTION_MS,
+    leaseMs: (functionName) => leaseOf(given, functionName, env),
     keyMode: (functionName) => keyModeOf(given, functionName, env.BACKSTOP_KEY_MODE),
     issuerAliases: parseAliases(env.BACKSTOP_ISSUER_ALIASES),
     problemBaseUrl: env.BACKSTOP_PROBLEM_BASE_URL,
@@ -116,6 +128,26 @@ function refusals(issues: z.core.$ZodIssue[], given: Environment): string {
   const whatIsIt = (name: string) =>
     given[name] === undefined ? 'is not set' : `is "${given[name]}"`;
   return [...whys].map(([name, why]) => `${name} ${whatIsIt(name)}: ${why}`).join('; ');
+}
+
+interface LeaseSettings {
+  readonly BACKSTOP_LEASE_MS: number;
+  readonly BACKSTOP_LEASE_RENEWAL: 'on' | 'off';
+  readonly BACKSTOP_ANSWER_MARGIN_MS: number;
+}
+
+function leaseOf(environment: Environment, functionName: string, settings: LeaseSettings): number {
+  const own = `BACKSTOP_LEASE_MS_${functionName.toUpperCase().replaceAll('-', '_')}`;
+  const name = environment[own] === undefined ? 'BACKSTOP_LEASE_MS' : own;
+  const leaseMs = Number(environment[own] ?? settings.BACKSTOP_LEASE_MS);
+  const leastMs = REQUEST_TIMEOUT_MS + settings.BACKSTOP_ANSWER_MARGIN_MS;
+  const isRenewed = settings.BACKSTOP_LEASE_RENEWAL === 'on';
+  if (!Number.isInteger(leaseMs) || leaseMs <= 0 || (leaseMs < leastMs && !isRenewed)) {
+    throw new ConfigError(
+      `${name} is ${environment[name] ?? leaseMs}: a lease that passes while its request still runs lets another one start. Set it to ${leastMs} (the longest request and a margin) or more, or set BACKSTOP_LEASE_RENEWAL=on where the work calls tx.renewLease.`,
+    );
+  }
+  return leaseMs;
 }
 
 function keyModeOf(environment: Environment, functionName: string, fallback: KeyMode): KeyMode {

@@ -22,6 +22,8 @@ export function createRedis(options: RedisOptions): Redis {
     connectTimeout: RECONNECT_TIMEOUT_MS,
     retryStrategy: (times) => Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX),
     socketTimeout: SILENCE_MS_MAX,
+    // Demoted to a replica: the endpoint leads to another by now.
+    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
     enableReadyCheck: true,
     keepAlive: 10_000,
   });
@@ -41,8 +43,9 @@ const RECONNECT_EVERY_MS_MAX = 1000;
 const SILENCE_MS_MAX = 1000;
 
 /**
- * Opens the first connection and waits for it, up to `budgetMs`. Later connections
- * are the client's own affair: between them a command fails at once, as it should.
+ * Opens the first connection and waits for it, up to `budgetMs`; likewise for a later
+ * one that is just being made. Between two attempts it waits for nothing: a command
+ * fails at once then, as it should.
  *
  * @throws Error when the connection failed or the budget ran out.
  */

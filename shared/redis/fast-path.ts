@@ -15,7 +15,7 @@ import {
   circuitBreaker,
   handleWhen,
 } from 'cockatiel';
-import { type Redis, ReplyError } from 'ioredis';
+import type { Redis } from 'ioredis';
 import { monotonicMs } from '../clock.ts';
 import type { FastPath, Mutation, Sight } from '../idempotency/contract.ts';
 import { connected, firstConnection } from './client.ts';
@@ -39,13 +39,13 @@ const FAILURES_BEFORE_COOL_DOWN = 3;
 /** How long the last word of a request waits for the connection to come back. */
 const RECONNECT_WAIT_MS = 100;
 
-/** The value is the whole pending entry, which holds the owner's token. */
-const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`;
+/** The value is the whole pending entry, which holds the owner's token. (pcall: it may be no string.) */
+const RELEASE = `if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`;
 
 export function redisFastPath(options: FastPathOptions): FastPath {
   const { redis } = options;
-  // A Redis that answers, be it with an error, is not dead: a value of another type says nothing of it.
-  const isOutage = handleWhen((error) => !(error instanceof ReplyError));
+  // Somebody's value of another type, under one key, says nothing of the others.
+  const isOutage = handleWhen((error) => !String(error).includes('WRONGTYPE'));
   const breaker = circuitBreaker(isOutage, {
     halfOpenAfter: options.coolDownMs,
     breaker: new ConsecutiveBreaker(FAILURES_BEFORE_COOL_DOWN),
@@ -54,17 +54,17 @@ export function redisFastPath(options: FastPathOptions): FastPath {
   const sent = new WeakSet<Mutation>();
 
   /**
-   * Undefined when it failed, which is counted and never thrown. What is owed is
-   * tried in a cool-down too: it leaves no pending entry that nobody works on.
+   * Undefined when it failed, which is counted and never thrown. What is owed for a
+   * SET is tried in a cool-down too, or a pending entry stays that nobody works on.
    */
   async function attempt<T>(
     step: 'claim' | 'publish' | 'release',
     command: () => Promise<T>,
     isOwed = false,
   ) {
-    const isFree = isOwed && breaker.state !== CircuitState.Closed;
+    const isPastBreaker = isOwed && breaker.state !== CircuitState.Closed;
     try {
-      return { answer: await (isFree ? command() : breaker.execute(command)) };
+      return { answer: await (isPastBreaker ? command() : breaker.execute(command)) };
     } catch (error) {
       if (!(error instanceof BrokenCircuitError)) options.onFailure(step, error);
       return undefined;

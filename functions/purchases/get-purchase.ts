@@ -1,0 +1,18 @@
+import { deployedService, Problem, type QueryRoute } from '../../shared/index.ts';
+import { findReceipt } from './receipts.ts';
+
+export const getPurchase: QueryRoute = {
+  name: 'get-purchase',
+  run: async ({ principal, request, service }) => {
+    const id = decodeURIComponent(request.path.split('/').at(-1) ?? '');
+    const receipt = await findReceipt(service.database.pool, principal, id);
+    if (!receipt) throw new Problem('NOT_FOUND', 'There is no such purchase of yours.');
+    return {
+      statusCode: 200,
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(receipt),
+    };
+  },
+};
+
+export const handler = deployedService().query(getPurchase);
