@@ -3,9 +3,10 @@ export interface Mutant {
   /** What a careless change would have done. */
   readonly fault: string;
   readonly file: string;
-  /** Stands there exactly once. */
+  /** Stands there exactly once, unless `all` of its places are meant. */
   readonly from: string;
   readonly to: string;
+  readonly all?: true;
   /** The files (or folders) whose tests must catch it. */
   readonly tests: readonly string[];
   /** Only tests whose name matches. */
@@ -15,6 +16,8 @@ export interface Mutant {
 const CLAIM = 'test/faults/postgres/claim.test.ts';
 const CONNECTION = 'test/faults/postgres/connection.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
+const RECORDS = 'test/integration/records.test.ts';
+const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
 const CONFORMANCE = 'test/conformance/marker.test.ts';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -245,5 +248,57 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'new NumberSource(String(value))',
     tests: ['test/unit'],
     name: '2\\^53|1\\.0|source',
+  },
+  {
+    id: 'purge-by-created-at',
+    fault: 'completed records are purged by when they were claimed',
+    file: 'shared/purge/record-sweeps.ts',
+    from: 'completed_at',
+    to: 'created_at',
+    all: true,
+    tests: [RECORD_SWEEPS],
+  },
+  {
+    id: 'purge-in-progress-batched',
+    fault: 'abandoned records are chosen first and deleted then',
+    file: 'shared/purge/record-sweeps.ts',
+    from: `WHERE (SELECT pg_try_advisory_xact_lock($2))
+          AND status = 'in_progress'
+          AND lease_expires_at < clock_timestamp()
+          AND created_at < $1::timestamptz`,
+    to: `WHERE (SELECT pg_try_advisory_xact_lock($2)) AND id IN (
+          SELECT id FROM idempotency_records
+           WHERE status = 'in_progress' AND lease_expires_at < clock_timestamp()
+             AND created_at < $1::timestamptz LIMIT 500)`,
+    tests: [RECORD_SWEEPS],
+  },
+  {
+    id: 'publish-unguarded',
+    fault: 'an owner that was overtaken publishes all the same',
+    file: 'shared/postgres/migrations/0004_records.sql',
+    from: "WHERE id = p_id AND lease_owner = p_owner AND status = 'in_progress'",
+    to: 'WHERE id = p_id',
+    tests: [RECORDS],
+  },
+  {
+    id: 'release-anybodys-record',
+    fault: 'a zombie that fails late releases the record of the thief',
+    file: 'shared/postgres/records.ts',
+    from: `
+    AND lease_owner = $4 AND status = 'in_progress'`,
+    to: ' AND $4::uuid IS NOT NULL',
+    tests: [RECORDS],
+    name: 'C29',
+  },
+  {
+    id: 'steal-without-swap',
+    fault: 'two thieves both win',
+    file: 'shared/postgres/migrations/0004_records.sql',
+    from: `
+       AND r.lease_owner = found_record.lease_owner
+       AND (r.lease_owner = p_owner OR r.lease_expires_at < clock_timestamp())`,
+    to: '',
+    tests: [RECORDS],
+    name: 'two thieves',
   },
 ];

@@ -71,10 +71,11 @@ async function judge(mutant: Mutant, env: NodeJS.ProcessEnv): Promise<Outcome> {
   }
 }
 
-async function plant({ file, from, to }: Mutant, copy: string): Promise<Outcome | undefined> {
+async function plant({ file, from, to, all }: Mutant, copy: string): Promise<Outcome | undefined> {
   const path = join(copy, file);
   const source = await readFile(path, 'utf8');
-  if (source.split(from).length !== 2) {
+  const places = source.split(from).length - 1;
+  if (places !== 1 && !(all && places > 1)) {
     return {
       verdict: 'BROKEN',
       detail: `${file} does not hold its text exactly once: mend the mutant`,
@@ -82,7 +83,7 @@ async function plant({ file, from, to }: Mutant, copy: string): Promise<Outcome 
   }
   await writeFile(
     path,
-    source.replace(from, () => to),
+    source.replaceAll(from, () => to),
   );
   return undefined;
 }

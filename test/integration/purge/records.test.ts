@@ -1,0 +1,187 @@
+import pg from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { markerCutoff } from '../../../shared/purge/marker-sweep.ts';
+import {
+  oldestExpiredRecordAgeSeconds,
+  sweepAbandonedRecords,
+  sweepCompletedRecords,
+} from '../../../shared/purge/record-sweeps.ts';
+import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
+import { seenBlocked } from '../../support/waiting.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+});
+afterAll(() => db.drop());
+beforeEach(() => db.sql('TRUNCATE idempotency_records'));
+
+const HOUR_MS = 3_600_000;
+const KEEP_MS = 48 * HOUR_MS;
+
+interface Seed {
+  readonly name: string;
+  readonly account?: string;
+  readonly createdHours: number;
+  /** undefined: in progress. */
+  readonly completedHours?: number;
+  /** How long the lease has been over; negative: still to go; null: missing. */
+  readonly leaseOverHours?: number | null;
+}
+
+/** Times are hours before now. */
+async function seed(...records: Seed[]): Promise<void> {
+  for (const { name, account = 'a', createdHours, completedHours, leaseOverHours = 1 } of records) {
+    const isCompleted = completedHours !== undefined;
+    await db.sql(
+      `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner,
+                                        lease_expires_at, created_at, completed_at, response)
+       SELECT $1, sha256('POST /x'), sha256($2::text::bytea), $2, $3, gen_random_uuid(),
+              CASE WHEN $6 THEN now() - $4::float8 * interval '1 hour' END,
+              now() - $5::float8 * interval '1 hour', now() - $7::float8 * interval '1 hour', $8`,
+      [
+        account,
+        name,
+        isCompleted ? 'completed' : 'in_progress',
+        leaseOverHours,
+        createdHours,
+        !isCompleted && leaseOverHours !== null,
+        completedHours ?? null,
+        isCompleted ? Buffer.from('{}') : null,
+      ],
+    );
+  }
+}
+
+async function left(): Promise<string[]> {
+  const rows = await db.sql<{ fingerprint: string }>(
+    'SELECT fingerprint FROM idempotency_records ORDER BY 1',
+  );
+  return rows.map(({ fingerprint }) => fingerprint);
+}
+
+/** Connected as the purge's own role. */
+function purgePool(options: string = ''): pg.Pool {
+  const pool = new pg.Pool({ connectionString: db.purgeUrl, max: 2, options });
+  onTestFinished(() => pool.end());
+  return pool;
+}
+
+async function sweep(pool = purgePool(), limit = 500) {
+  const cutoff = await markerCutoff(pool, KEEP_MS);
+  const completed = await sweepCompletedRecords(pool, { from: '-infinity', cutoff, limit });
+  return { completed: completed.rows, abandoned: await sweepAbandonedRecords(pool, cutoff) };
+}
+
+const MINUTE = 1 / 60;
+
+test('collects aged completed and abandoned records, and leaves those at the boundary', async () => {
+  await seed(
+    { name: 'completed, old', createdHours: 50, completedHours: 48 + MINUTE },
+    { name: 'completed, young', createdHours: 50, completedHours: 48 - MINUTE },
+    { name: 'abandoned, old', createdHours: 48 + MINUTE },
+    { name: 'abandoned, young', createdHours: 48 - MINUTE },
+  );
+  expect(await oldestExpiredRecordAgeSeconds(purgePool(), KEEP_MS)).toBeGreaterThan(59);
+  expect(await sweep()).toEqual({ completed: 1, abandoned: 1 });
+  expect(await left()).toEqual(['abandoned, young', 'completed, young']);
+  expect(await oldestExpiredRecordAgeSeconds(purgePool(), KEEP_MS)).toBe(0);
+  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+});
+
+test('a claim made three days ago and completed just now is kept', async () => {
+  await seed({ name: 'stolen', createdHours: 72, completedHours: 0 });
+  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+  expect(await left()).toEqual(['stolen']);
+});
+
+test('every account is treated alike, in one delete', async () => {
+  await seed(
+    ...Array.from({ length: 20 }, (_, n) => ({
+      name: `r${n}`,
+      account: `account ${n}`,
+      createdHours: 60,
+      completedHours: 50,
+    })),
+  );
+  expect(await sweep()).toEqual({ completed: 20, abandoned: 0 });
+});
+
+test('a backlog drains across the batch boundary', async () => {
+  await db.sql(
+    `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, completed_at, response)
+     SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'completed', gen_random_uuid(), now() - interval '3 days', '{}'
+       FROM generate_series(1, 1001) n`,
+  );
+  const pool = purgePool();
+  const counts = [await sweep(pool), await sweep(pool), await sweep(pool), await sweep(pool)];
+  expect(counts.map(({ completed }) => completed)).toEqual([500, 500, 1, 0]);
+});
+
+test('C92 expired in progress, with a live lease or none: kept', async () => {
+  await seed(
+    { name: 'live', createdHours: 72, leaseOverHours: -1 },
+    { name: 'locked', createdHours: 72, leaseOverHours: null },
+  );
+  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+  expect(await left()).toEqual(['live', 'locked']);
+});
+
+test('C91 a steal holds the row while the sweep waits for it: the row lives', async () => {
+  await seed({ name: 'stolen', createdHours: 72 });
+  const thief = await openSession(db.apiUrl);
+  await thief.query('BEGIN');
+  await thief.query(
+    `UPDATE idempotency_records SET lease_expires_at = clock_timestamp() + interval '30 s'`,
+  );
+  const sweeping = sweep();
+  await seenBlocked(db);
+  await thief.query('COMMIT');
+  expect(await sweeping).toEqual({ completed: 0, abandoned: 0 });
+  expect(await left()).toEqual(['stolen']);
+});
+
+test('a publish holds the row while the sweep waits for it: the response lives', async () => {
+  await seed({ name: 'published', createdHours: 72 });
+  const owner = await openSession(db.apiUrl);
+  await owner.query('BEGIN');
+  await owner.query('SELECT publish_record(id, lease_owner, $1) FROM idempotency_records', [
+    Buffer.from('{}'),
+  ]);
+  const sweeping = sweep();
+  await seenBlocked(db);
+  await owner.query('COMMIT');
+  expect(await sweeping).toEqual({ completed: 0, abandoned: 0 });
+  expect(await left()).toEqual(['published']);
+});
+
+describe('two sweeps of abandoned records at once, under different plans', () => {
+  test('only one does anything, and nobody meets a deadlock', async () => {
+    await db.sql(
+      `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, lease_expires_at, created_at)
+       SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'in_progress', gen_random_uuid(), now() - interval '3 days',
+              now() - interval '4 days' + (5000 - n) * interval '1 s'
+         FROM generate_series(1, 5000) n`,
+    );
+    const cutoff = await markerCutoff(purgePool(), KEEP_MS);
+    const pools = [
+      purgePool('-c enable_seqscan=off'),
+      purgePool('-c enable_indexscan=off -c enable_bitmapscan=off'),
+    ];
+    const sweeps = await Promise.all(pools.map((pool) => sweepAbandonedRecords(pool, cutoff)));
+    expect(sweeps.toSorted((a, b) => a - b)).toEqual([0, 5000]);
+    expect(await left()).toEqual([]);
+  });
+
+  test('the one that comes second is told by the lock, not by a wait', async () => {
+    await seed({ name: 'abandoned', createdHours: 72 });
+    const first = await openSession(db.purgeUrl);
+    await first.query('BEGIN');
+    const pool = purgePool();
+    const cutoff = await markerCutoff(pool, KEEP_MS);
+    expect(await sweepAbandonedRecords(first as never, cutoff)).toBe(1);
+    expect(await sweepAbandonedRecords(pool, cutoff)).toBe(0);
+    await first.query('ROLLBACK');
+    expect(await sweepAbandonedRecords(pool, cutoff)).toBe(1);
+  });
+});
