@@ -31,7 +31,7 @@ const ENVIRONMENT = z.object({
   BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(10_000),
   BACKSTOP_RECORD_RETENTION_MS: positive(172_800_000),
   BACKSTOP_LEASE_MS: positive(30_000),
-  BACKSTOP_LEASE_RENEWAL: z._default(z.enum(['on', 'off']), 'off'),
+  BACKSTOP_LEASE_RENEWAL: z._default(choice(['on', 'off']), 'off'),
   BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
   BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: positive(100),
   BACKSTOP_REDIS_CONNECT_BUDGET_MS: positive(250),

@@ -67,9 +67,10 @@ export function transferCoins(
   tx: Tx,
   { from, to, amount }: { readonly from: string; readonly to: string; readonly amount: number },
 ): Promise<Transferred> {
-  return compareAndSwap<Transferred>(tx, async () => {
+  return compareAndSwap<Transferred>(tx, async (isLocking) => {
     const { rows } = await tx.query<PlayerRow>(
-      `SELECT ${COLUMNS} FROM players WHERE user_id = ANY ($1)`,
+      `SELECT ${COLUMNS} FROM players WHERE user_id = ANY ($1)
+        ORDER BY user_id COLLATE "C" ${isLocking ? 'FOR NO KEY UPDATE' : ''}`,
       [[from, to]],
     );
     const sender = rows.find((row) => row.user_id === from);
@@ -91,9 +92,14 @@ export function transferCoins(
   });
 }
 
-/** Everybody locks in the order of the ids, so that two transfers cannot lock each other out. */
+/**
+ * Everybody locks in the order of the ids' bytes (COLLATE "C" above), so that two
+ * transfers cannot lock each other out.
+ */
 function swapInOrder(tx: Tx, swaps: { row: PlayerRow; coins: number }[]) {
-  const ordered = swaps.toSorted((a, b) => (a.row.user_id < b.row.user_id ? -1 : 1));
+  const ordered = swaps.toSorted((a, b) =>
+    Buffer.compare(Buffer.from(a.row.user_id), Buffer.from(b.row.user_id)),
+  );
   return Promise.all(
     ordered.map(async ({ row, coins }) => {
       const { rows } = await tx.query<PlayerRow>(

@@ -49,11 +49,12 @@ export function purchase(
   userId: string,
   { sku, quantity }: { readonly sku: string; readonly quantity: number },
 ): Promise<Purchased> {
-  return compareAndSwap<Purchased>(tx, async () => {
+  return compareAndSwap<Purchased>(tx, async (isLocking) => {
     const [products, players] = await Promise.all([
       tx.query<{ coins: string }>('SELECT coins FROM products WHERE sku = $1', [sku]),
       tx.query<{ coins: string; data_version: string }>(
-        'SELECT coins, data_version FROM players WHERE user_id = $1',
+        `SELECT coins, data_version FROM players WHERE user_id = $1
+          ${isLocking ? 'FOR NO KEY UPDATE' : ''}`,
         [userId],
       ),
     ]);

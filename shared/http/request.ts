@@ -69,16 +69,23 @@ function sortedQuery(pairs: [string, string][]): [string, string][] {
 type SingleHeaders = Readonly<Record<string, string | undefined>> | null | undefined;
 type MultiHeaders = Readonly<Record<string, readonly string[] | undefined>> | null | undefined;
 
+/** Read at once: what a handler does to the event's headers later changes nothing. */
 function headerReader(single: SingleHeaders, multi: MultiHeaders) {
-  return (name: string): readonly string[] => {
-    const wanted = name.toLowerCase();
-    // Payload 1.0 carries both maps; `multiValueHeaders` is the complete one.
-    const fromMulti = valuesOf(multi, wanted)
-      .flat()
-      .filter((value) => value != null);
-    const values = fromMulti.length > 0 ? fromMulti : valuesOf(single, wanted);
-    return values.map((value) => trimmed(String(value)));
-  };
+  const found = valuesByName(single);
+  // Payload 1.0 carries both maps; `multiValueHeaders` is the complete one.
+  for (const [name, values] of valuesByName(multi)) found.set(name, values);
+  return (name: string): readonly string[] => found.get(name.toLowerCase()) ?? [];
+}
+
+function valuesByName(headers: SingleHeaders | MultiHeaders): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  for (const [name, given] of Object.entries(headers ?? {})) {
+    const values = [given].flat().filter((value) => value != null);
+    if (values.length === 0) continue;
+    const known = found.get(name.toLowerCase()) ?? [];
+    found.set(name.toLowerCase(), [...known, ...values.map((value) => trimmed(String(value)))]);
+  }
+  return found;
 }
 
 /**
@@ -95,12 +102,6 @@ export function trimmed(value: string): string {
 
 function isSpaceOrTab(code: number): boolean {
   return code === 0x20 || code === 0x09;
-}
-
-function valuesOf<T>(headers: Readonly<Record<string, T>> | null | undefined, wanted: string) {
-  return Object.entries(headers ?? {})
-    .filter(([name, value]) => name.toLowerCase() === wanted && value != null)
-    .map(([, value]) => value as NonNullable<T>);
 }
 
 function bodyBytes(body: string | null | undefined, isBase64Encoded: boolean | undefined): Buffer {

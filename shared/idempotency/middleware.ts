@@ -84,17 +84,19 @@ function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>):
   const state: State = { isCalled: false };
   STATES.set(request, state);
   const http = readRequest(request.event);
-  const mutation = identify(request, http, options);
+  const asked = identify(request, http, options);
   request.context.http = http;
-  request.context.principal = mutation.principal;
+  request.context.principal = asked.principal;
   request.context.once = async (work) => {
-    if (state.isCalled)
+    if (state.isCalled) {
       throw new Error('once was called twice in one request: the second call did nothing');
+    }
     state.isCalled = true;
-    const verdict = isProtected(mutation)
-      ? await runOnce(mutation, work, options)
-      : await runUnprotected(mutation, work, options);
-    options.report(reportOf(verdict, mutation.key));
+    const verdict =
+      asked.key === undefined
+        ? await runUnprotected(asked, work, options)
+        : await runOnce(mutationOf(asked, http), work, options);
+    options.report(reportOf(verdict, asked.key));
     state.isReported = true;
     if (!('response' in verdict)) throw verdict.error;
     state.final = verdict.response;
@@ -102,33 +104,21 @@ function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>):
   };
 }
 
-function isProtected(mutation: Mutation | Unprotected): mutation is Mutation {
-  return mutation.key !== undefined;
-}
+type Asked = Unprotected | Pick<Mutation, 'principal' | 'deadlineMs' | 'key'>;
 
-/** Taken once, from the raw event, before any handler or parser can change it. */
+/** Who asks, under which key, and until when; before anything reads the body. */
 function identify<Tx>(
   { event, context }: OnceRequest<Tx>,
   http: HttpRequest,
   options: IdempotencyOptions<Tx>,
-): Mutation | Unprotected {
+): Asked {
   const principal = readPrincipal(event, options.issuerAliases);
   if (principal === undefined) {
     throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
   }
   const deadlineMs = deadlineOf(context, options);
   const key = readKey(http);
-  if (key !== undefined) {
-    const fingerprint = fingerprintOf(principal, http);
-    return {
-      principal,
-      key,
-      endpoint: http.endpoint,
-      fingerprint,
-      token: randomUUID(),
-      deadlineMs,
-    };
-  }
+  if (key !== undefined) return { principal, key, deadlineMs };
   if (options.keyMode === 'required') {
     throw new Problem(
       'KEY_REQUIRED',
@@ -137,6 +127,18 @@ function identify<Tx>(
   }
   options.report({ outcome: 'key_empty', layer: 'request', attempts: 0, keyHash: undefined });
   return { principal, deadlineMs };
+}
+
+/**
+ * Only a request that got as far as `once` is hashed. `http` holds what came in,
+ * whatever a parser or the handler has made of the event since.
+ */
+function mutationOf(
+  { principal, key, deadlineMs }: Pick<Mutation, 'principal' | 'deadlineMs' | 'key'>,
+  http: HttpRequest,
+): Mutation {
+  const fingerprint = fingerprintOf(principal, http);
+  return { principal, key, endpoint: http.endpoint, fingerprint, token: randomUUID(), deadlineMs };
 }
 
 function deadlineOf(

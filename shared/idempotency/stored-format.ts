@@ -35,6 +35,7 @@ export function isKept(response: unknown): response is Kept {
     typeof isBase64Encoded === 'boolean' &&
     typeof headers === 'object' &&
     headers !== null &&
+    !Array.isArray(headers) &&
     Object.values(headers).every((value) => typeof value === 'string')
   );
 }

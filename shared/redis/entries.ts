@@ -69,12 +69,12 @@ function isPending(entry: unknown): entry is Pending {
     isEntry(entry) &&
     entry.state === 'pending' &&
     'deadlineMs' in entry &&
-    typeof entry.deadlineMs === 'number'
+    Number.isFinite(entry.deadlineMs)
   );
 }
 
 function isCompleted(entry: unknown): entry is Completed {
   if (!isEntry(entry) || entry.state !== 'completed') return false;
   const { response, expiresAtMs } = entry as unknown as Record<string, unknown>;
-  return typeof expiresAtMs === 'number' && isKept(response);
+  return Number.isFinite(expiresAtMs) && isKept(response);
 }

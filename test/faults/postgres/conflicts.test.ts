@@ -64,13 +64,10 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
           });
         }),
       );
-      for (const answer of answers) expect([200, 409]).toContain(answer.status);
-      for (const { code } of answers) expect([undefined, 'CONTENTION']).toContain(code);
+      expect(answers.map(({ status }) => status)).toEqual(Array(30).fill(200));
       const after = await Promise.all(players.map((player) => playerOf(db, player)));
       expect(after.reduce((sum, { coins }) => sum + coins, 0)).toBe(3000);
-      const done = answers.filter(({ status }) => status === 200).length;
-      expect(after.reduce((sum, { version }) => sum + version - 1, 0)).toBe(2 * done);
-      expect(done).toBeGreaterThan(0);
+      expect(after.reduce((sum, { version }) => sum + version - 1, 0)).toBe(60);
     });
 
     test('C66 a version moved under the swap: read again, and both changes stand', async () => {

@@ -1,0 +1,377 @@
+/** Whatever is wrong with a request: the right refusal, and no claim left behind. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { spendCoins } from '../../functions/players/spend-coins.ts';
+import { createService, loadConfig } from '../../shared/index.ts';
+import { markersOf, playerOf, seedPlayer } from '../support/database.ts';
+import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';
+import { ALL, BODY_BYTES_MAX } from './faults.ts';
+import { ask, expectNoTrace, expectRefusal, openRoad, type Road, withHeaders } from './support.ts';
+
+let road: Road;
+beforeAll(async () => {
+  road = await openRoad();
+});
+afterAll(() => road.close());
+
+const PAYLOADS = [
+  { payload: '2.0', eventOf: httpEvent },
+  { payload: '1.0', eventOf: restEvent },
+];
+
+const MUTATIONS = [
+  {
+    route: 'spend-coins',
+    handlerOf: (road: Road) => road.spend,
+    path: '/players/me/coins/spend',
+    good: (_to: string) => ({ amount: 10 }) as Record<string, unknown>,
+  },
+  {
+    route: 'transfer-coins',
+    handlerOf: (road: Road) => road.transfer,
+    path: '/transfers',
+    good: (to: string) => ({ to, amount: 10 }) as Record<string, unknown>,
+  },
+];
+
+describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
+  describe.each(MUTATIONS)('$route', ({ handlerOf, path, good }) => {
+    describe.each(ALL)('%i %s for %s', (status, code, _what, faults) => {
+      test.each(faults)('%s', async (_, { options, change = (event) => event, spoil }) => {
+        const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+        const rightBody = JSON.stringify(good(to));
+        const event = eventOf({
+          path,
+          principal,
+          key: newKey(),
+          rawBody: spoil ? spoil(rightBody) : rightBody,
+          ...options,
+        });
+        expectRefusal(await ask(handlerOf(road), change(event)), status, code);
+        await expectNoTrace(road, [principal, to]);
+      });
+    });
+
+    test('413 PAYLOAD_TOO_LARGE from the first byte over the limit', async () => {
+      const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+      const right = JSON.stringify(good(to));
+      // An é is two bytes: it is bytes that are counted.
+      const long = (bytes: number) => {
+        const reason = `,"x":"${'é'.repeat(1000)}"}`;
+        return right.replace('}', reason).padEnd(bytes - 1000);
+      };
+      const send = (rawBody: string, isBase64Encoded = false) =>
+        ask(handlerOf(road), eventOf({ path, principal, key: newKey(), rawBody, isBase64Encoded }));
+
+      expectRefusal(await send(long(BODY_BYTES_MAX + 1)), 413, 'PAYLOAD_TOO_LARGE');
+      expectRefusal(await send(long(BODY_BYTES_MAX)), 400, 'BODY_INVALID');
+      const inBase64 = Buffer.from(long(BODY_BYTES_MAX + 1)).toString('base64');
+      expectRefusal(await send(inBase64, true), 413, 'PAYLOAD_TOO_LARGE');
+      expectRefusal(await send('x'.repeat(6_000_000)), 413, 'PAYLOAD_TOO_LARGE');
+      await expectNoTrace(road, [principal, to]);
+      // base64 is longer than what it carries, which is what counts.
+      const atLimit = Buffer.from(right.padEnd(BODY_BYTES_MAX)).toString('base64');
+      expect((await send(atLimit, true)).status).toBe(200);
+    });
+
+    test('413 comes before anybody reads the body: it may be too deep as well', async () => {
+      const [principal, rawBody] = [await road.newPlayer(), '['.repeat(BODY_BYTES_MAX + 1)];
+      const event = eventOf({ path, principal, key: newKey(), rawBody });
+      expectRefusal(await ask(handlerOf(road), event), 413, 'PAYLOAD_TOO_LARGE');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test.each([
+      ['Content-Type', 'application/json; charset=utf-8'],
+      ['CONTENT-TYPE', 'Application/JSON'],
+      ['content-type', 'application/json ; charset=utf-8'],
+      ['Content-type', 'application/vnd.api+json'],
+    ])('and %s: %s is right', async (name, value) => {
+      const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+      const request = { path, principal, key: newKey(), body: good(to) };
+      const event = withHeaders(eventOf(request), { [name]: value });
+      expect((await ask(handlerOf(road), event)).status).toBe(200);
+      expect(await playerOf(road.db, principal)).toEqual({ coins: 990, version: 2 });
+    });
+
+    test('404 NOT_FOUND for a player who does not exist; the key stays unused', async () => {
+      const [principal, to] = [newKey(), await road.newPlayer()];
+      const event = eventOf({ path, principal, key: 'K1', body: good(to) });
+      expectRefusal(await ask(handlerOf(road), event), 404, 'NOT_FOUND');
+      expect(await markersOf(road.db, principal)).toEqual([]);
+      expect(await road.entriesOf(principal)).toEqual([]);
+      await expectNoTrace(road, [to]);
+
+      await seedPlayer(road.db, principal);
+      expect((await ask(handlerOf(road), event)).status).toBe(200);
+    });
+
+    test('C21 a 400 for a bad body, then the same key with the corrected body: 200', async () => {
+      const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+      const request = { path, principal, key: newKey() };
+      const bad = eventOf({ ...request, body: { ...good(to), amount: 0 } });
+      expectRefusal(await ask(handlerOf(road), bad), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal, to]);
+
+      const right = await ask(handlerOf(road), eventOf({ ...request, body: good(to) }));
+      expect(right.status).toBe(200);
+      expect(right.headers).not.toHaveProperty('idempotency-replayed');
+      expect(await markersOf(road.db, principal)).toEqual([request.key]);
+      expect(await playerOf(road.db, principal)).toEqual({ coins: 990, version: 2 });
+    });
+
+    test('the principal is judged before the key, the key before the body', async () => {
+      const wrong = { path, key: 'a b', rawBody: '{"bad' };
+      expectRefusal(await ask(handlerOf(road), eventOf(wrong)), 401, 'UNAUTHENTICATED');
+      const known = { ...wrong, principal: newKey() };
+      expectRefusal(await ask(handlerOf(road), eventOf(known)), 400, 'KEY_MALFORMED');
+    });
+
+    test('the body is judged before the fingerprint', async () => {
+      const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+      const request = { path, principal, key: newKey() };
+      expect((await ask(handlerOf(road), eventOf({ ...request, body: good(to) }))).status).toBe(
+        200,
+      );
+      const bad = eventOf({ ...request, body: { ...good(to), amount: 0 } });
+      expectRefusal(await ask(handlerOf(road), bad), 400, 'BODY_INVALID');
+      expect(await playerOf(road.db, principal)).toEqual({ coins: 990, version: 2 });
+    });
+  });
+
+  describe('text that no store could keep', () => {
+    const UNSTORABLE: [string, string][] = [
+      ['a NUL', '\\u0000'],
+      ['a NUL among others', 'a\\u0000b'],
+      ['a high surrogate alone', '\\ud800'],
+      ['a low surrogate alone', '\\udc00'],
+      ['surrogates the wrong way round', '\\udc00\\ud800'],
+      ['an unescaped half of a pair', '\ud83d'],
+      ['an unescaped NUL', '\0'],
+      ['nothing', ''],
+    ];
+
+    test.each([...UNSTORABLE, ['201 characters', 'x'.repeat(201)]])(
+      '%s in reason',
+      async (_, text) => {
+        const principal = await road.newPlayer();
+        const rawBody = `{"amount":10,"reason":"${text}"}`;
+        const event = eventOf({ principal, key: newKey(), rawBody });
+        expectRefusal(await ask(road.spend, event), 400, 'BODY_INVALID');
+        await expectNoTrace(road, [principal]);
+      },
+    );
+
+    test.each([...UNSTORABLE, ['256 characters', 'x'.repeat(256)]])('%s in to', async (_, text) => {
+      const principal = await road.newPlayer();
+      const rawBody = `{"to":"${text}","amount":10}`;
+      const event = eventOf({ path: '/transfers', principal, key: newKey(), rawBody });
+      expectRefusal(await ask(road.transfer, event), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test.each(['null', '1', '[]', '{}', 'true'])('%s in reason and in to', async (value) => {
+      const principal = await road.newPlayer();
+      const send = (handler: 'spend' | 'transfer', rawBody: string) =>
+        ask(road[handler], eventOf({ principal, key: newKey(), rawBody }));
+      expectRefusal(await send('spend', `{"amount":10,"reason":${value}}`), 400, 'BODY_INVALID');
+      expectRefusal(await send('transfer', `{"amount":10,"to":${value}}`), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test('bytes that are not UTF-8 in reason', async () => {
+      const principal = await road.newPlayer();
+      const raw = Buffer.concat([
+        Buffer.from('{"amount":10,"reason":"'),
+        Buffer.from([0xc3, 0x28]),
+        Buffer.from('"}'),
+      ]);
+      const rawBody = raw.toString('base64');
+      const event = eventOf({ principal, key: newKey(), rawBody, isBase64Encoded: true });
+      expectRefusal(await ask(road.spend, event), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test('what is unusual and can be kept is taken', async () => {
+      const principal = await road.newPlayer();
+      for (const reason of [
+        '😀',
+        '\u0001\u001f\u007f',
+        "'; DROP TABLE players; --",
+        '\\',
+        '{1,2}',
+      ]) {
+        const event = eventOf({ principal, key: newKey(), body: { amount: 10, reason } });
+        expect((await ask(road.spend, event)).status).toBe(200);
+      }
+      expect(await playerOf(road.db, principal)).toEqual({ coins: 950, version: 6 });
+    });
+  });
+
+  describe('transfer-coins', () => {
+    const send = async (principal: string, body: object) =>
+      ask(road.transfer, eventOf({ path: '/transfers', principal, key: newKey(), body }));
+
+    test('to oneself is BODY_INVALID', async () => {
+      const principal = await road.newPlayer();
+      expectRefusal(await send(principal, { to: principal, amount: 10 }), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test('without a receiver is BODY_INVALID', async () => {
+      const principal = await road.newPlayer();
+      expectRefusal(await send(principal, { amount: 10 }), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+    });
+
+    test.each(['nobody', "x' OR '1'='1", '{a,b}', 'NULL', '%', '😀'])(
+      'to %s, who does not exist, is NOT_FOUND',
+      async (to) => {
+        const principal = await road.newPlayer();
+        expectRefusal(await send(principal, { to, amount: 10 }), 404, 'NOT_FOUND');
+        await expectNoTrace(road, [principal]);
+      },
+    );
+
+    test('to one whose purse is full is BODY_INVALID, up to the last coin', async () => {
+      const [principal, to] = [await road.newPlayer(), await road.newPlayer(2 ** 53 - 1 - 9)];
+      expectRefusal(await send(principal, { to, amount: 10 }), 400, 'BODY_INVALID');
+      await expectNoTrace(road, [principal]);
+      await expectNoTrace(road, [to], 2 ** 53 - 1 - 9);
+      expect((await send(principal, { to, amount: 9 })).status).toBe(200);
+      expect(await playerOf(road.db, to)).toEqual({ coins: 2 ** 53 - 1, version: 2 });
+    });
+  });
+
+  describe('spend-coins with an If-Match', () => {
+    const send = async (principal: string, ifMatch: string) =>
+      ask(
+        road.spend,
+        eventOf({ principal, key: 'K1', body: { amount: 10 }, headers: { 'If-Match': ifMatch } }),
+      );
+
+    test.each(['', '1', '"1', "'1'", '*, "1"', '"1" "2"', 'w/"1"'])(
+      'of %j is PRECONDITION_MALFORMED',
+      async (ifMatch) => {
+        const principal = await road.newPlayer();
+        expectRefusal(await send(principal, ifMatch), 400, 'PRECONDITION_MALFORMED');
+        await expectNoTrace(road, [principal]);
+      },
+    );
+
+    test.each(['"2"', 'W/"1"', '"01"', '"1 "', '"x"', '"NULL"', '"{1}"', '"a,b"', '"\\"'])(
+      'of %s is not the version',
+      async (ifMatch) => {
+        const principal = await road.newPlayer();
+        const isTag = !ifMatch.includes(' ');
+        const [status, code] = isTag
+          ? [412, 'VERSION_MISMATCH']
+          : ([400, 'PRECONDITION_MALFORMED'] as const);
+        expectRefusal(await send(principal, ifMatch), status as number, code as string);
+        await expectNoTrace(road, [principal]);
+        // The key is unused, so that it can be sent again with what was read anew.
+        expect((await send(principal, '"1"')).status).toBe(200);
+      },
+    );
+
+    test.each(['*', '"1"', '"7", "1"', 'W/"1", "1"'])('of %s is right', async (ifMatch) => {
+      const principal = await road.newPlayer();
+      expect((await send(principal, ifMatch)).headers['etag']).toBe('"2"');
+    });
+  });
+});
+
+describe('two fields of one name, payload 1.0', () => {
+  const send = async (principal: string, multiValueHeaders: object) => {
+    const event = restEvent({ principal, body: { amount: 10 } });
+    const type = { 'Content-Type': ['application/json'] };
+    return ask(road.spend, { ...event, multiValueHeaders: { ...type, ...multiValueHeaders } });
+  };
+
+  test('two keys are KEY_MALFORMED', async () => {
+    const principal = await road.newPlayer();
+    for (const fields of [
+      { 'Idempotency-Key': ['K1', 'K2'] },
+      { 'Idempotency-Key': ['K1'], 'idempotency-key': ['K2'] },
+    ]) {
+      expectRefusal(await send(principal, fields), 400, 'KEY_MALFORMED');
+    }
+    await expectNoTrace(road, [principal]);
+  });
+
+  test('C86 the same key twice, once quoted, is one', async () => {
+    const principal = await road.newPlayer();
+    expect((await send(principal, { 'Idempotency-Key': ['K1', '"K1"'] })).status).toBe(200);
+    expect(await markersOf(road.db, principal)).toEqual(['K1']);
+  });
+
+  test('a star among entity tags is PRECONDITION_MALFORMED', async () => {
+    const principal = await road.newPlayer();
+    const fields = { 'Idempotency-Key': ['K1'], 'If-Match': ['*', '"1"'] };
+    expectRefusal(await send(principal, fields), 400, 'PRECONDITION_MALFORMED');
+    await expectNoTrace(road, [principal]);
+  });
+});
+
+describe('C71 what is wrong with a request is said before any store is asked', () => {
+  const nowhere = createService(
+    loadConfig({
+      DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nowhere',
+      REDIS_URL: 'redis://127.0.0.1:1',
+    }),
+  );
+  afterAll(() => nowhere.close());
+  const request = { principal: newKey(), key: newKey(), body: { amount: 10 } };
+
+  test.each<[number, string, RequestOptions]>([
+    [401, 'UNAUTHENTICATED', { principal: undefined }],
+    [400, 'KEY_REQUIRED', { key: null }],
+    [400, 'KEY_MALFORMED', { key: 'k'.repeat(6400) }],
+    [400, 'BODY_INVALID', { body: { amount: 0 } }],
+    [400, 'PRECONDITION_MALFORMED', { headers: { 'if-match': '7' } }],
+    [413, 'PAYLOAD_TOO_LARGE', { rawBody: ' '.repeat(BODY_BYTES_MAX + 1) }],
+    [415, 'UNSUPPORTED_MEDIA_TYPE', { headers: { 'content-type': 'text/plain' } }],
+  ])('%i %s', async (status, code, wrong) => {
+    const event = httpEvent({ ...request, ...wrong });
+    expectRefusal(await ask(nowhere.mutation(spendCoins), event), status, code);
+  });
+
+  test('and a right one hears that they cannot be reached', async () => {
+    const answer = await ask(nowhere.mutation(spendCoins), httpEvent(request));
+    expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
+  });
+});
+
+test('C87 no delimiter makes one claim of two: t1 with a:b, t1:a with b', async () => {
+  const base = newKey();
+  const pairs = [
+    [base, 'a:b'],
+    [`${base}:a`, 'b'],
+    [`${base}%3Aa`, 'b'],
+    [base, 'a%3Ab'],
+  ] as const;
+  for (const [principal] of pairs.slice(0, 3)) await seedPlayer(road.db, principal);
+  for (const [principal, key] of pairs) {
+    const answer = await ask(road.spend, httpEvent({ principal, key, body: { amount: 10 } }));
+    expect(answer.status).toBe(200);
+    expect(answer.headers).not.toHaveProperty('idempotency-replayed');
+  }
+  expect(await road.redis.keys(`idem:${base}*`)).toHaveLength(pairs.length);
+  expect(await markersOf(road.db, base)).toEqual(['a%3Ab', 'a:b']);
+});
+
+test('the refusal of a body says which member is wrong, and how', async () => {
+  const principal = await road.newPlayer();
+  const refusal = async (body: object) =>
+    (await ask(road.spend, httpEvent({ principal, key: newKey(), body }))).json;
+  expect(await refusal({ amount: 'ten', reason: '\0', note: 1 })).toMatchObject({
+    detail: expect.stringContaining('amount: Invalid input: expected number, received string'),
+    errors: [
+      { path: 'amount', message: 'Invalid input: expected number, received string' },
+      { path: 'reason', message: 'has characters that cannot be stored' },
+      { path: '', message: 'Unrecognized key: "note"' },
+    ],
+  });
+  expect(await refusal({ amount: 0 })).toMatchObject({
+    errors: [{ path: 'amount', message: 'Too small: expected number to be >=1' }],
+  });
+});

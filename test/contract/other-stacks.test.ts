@@ -1,0 +1,103 @@
+/** The middleware among middlewares of somebody else's. */
+import middy, { type MiddlewareObj } from '@middy/core';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import {
+  createRedis,
+  type Handler,
+  type HttpEvent,
+  type HttpResponse,
+  idempotency,
+  markerStore,
+  type OnceContext,
+  problemResponses,
+  redisFastPath,
+  type Tx,
+} from '../../shared/index.ts';
+import { markersOf, playerOf } from '../support/database.ts';
+import { httpEvent, newKey } from '../support/requests.ts';
+import { ask, expectNoTrace, expectRefusal, openRoad, type Road } from './support.ts';
+
+let road: Road;
+let redis: ReturnType<typeof createRedis>;
+beforeAll(async () => {
+  road = await openRoad();
+  redis = createRedis({
+    url: road.service.config.redisUrl as string,
+    commandTimeoutMs: 900,
+    onError: () => {},
+  });
+});
+afterAll(async () => {
+  redis.disconnect();
+  await road.close();
+});
+
+type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
+
+/** Takes a coin and answers 204; `early` stands between the problems and the protection. */
+function takeOne(early: Step): Handler {
+  const { config, database } = road.service;
+  const protection = idempotency<Tx>({
+    ...config,
+    keyMode: 'required',
+    store: markerStore({ database, retentionMs: config.retentionMs }),
+    fastPath: redisFastPath({
+      redis,
+      connectBudgetMs: 5000,
+      coolDownMs: 1000,
+      onFailure: () => {},
+    }),
+    report: () => {},
+  });
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>()
+    .use(problemResponses({}) as Step)
+    .use(early)
+    .use(protection)
+    .handler((_event, { once, principal }) =>
+      once(async (tx) => {
+        await tx.query(
+          'UPDATE players SET coins = coins - 1, data_version = data_version + 1 WHERE user_id = $1',
+          [principal],
+        );
+        return { statusCode: 204 };
+      }),
+    ) as unknown as Handler;
+}
+
+test('C09 an earlier middleware that throws 401: the 401, and no claim', async () => {
+  const principal = await road.newPlayer();
+  let isAllowed = false;
+  const handler = takeOne({
+    before: () => {
+      if (!isAllowed) throw Object.assign(new Error('Token expired'), { statusCode: 401 });
+    },
+  });
+  const event = httpEvent({ principal, key: 'K1', body: {} });
+  const refused = await ask(handler, event);
+  expectRefusal(refused, 401, 'UNAUTHENTICATED');
+  expect(refused.json['detail']).toBe('Token expired');
+  await expectNoTrace(road, [principal]);
+
+  isAllowed = true;
+  expect((await ask(handler, event)).status).toBe(204);
+  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
+});
+
+test('C75 C25 a DELETE with an empty body and a content type of JSON: 204, and 204 again', async () => {
+  const principal = await road.newPlayer();
+  const handler = takeOne({ before: () => {} });
+  const event = httpEvent({ method: 'DELETE', path: '/players/me/x', principal, key: newKey() });
+  expect(event.headers['content-type']).toBe('application/json');
+  expect(event.body).toBeUndefined();
+
+  const first = await ask(handler, event);
+  expect([first.status, first.text]).toEqual([204, '']);
+  const again = await ask(handler, event);
+  expect([again.status, again.text, again.headers['idempotency-replayed']]).toEqual([
+    204,
+    '',
+    'true',
+  ]);
+  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
+  expect(await markersOf(road.db, principal)).toHaveLength(1);
+});

@@ -1,0 +1,117 @@
+import { Redis } from 'ioredis';
+import { expect, inject } from 'vitest';
+import { spendCoins } from '../../functions/players/spend-coins.ts';
+import { transferCoins } from '../../functions/players/transfer-coins.ts';
+import {
+  createService,
+  type Handler,
+  type HttpEvent,
+  loadConfig,
+  type Service,
+} from '../../shared/index.ts';
+import {
+  createTestDatabase,
+  markersOf,
+  playerOf,
+  seedPlayer,
+  type TestDatabase,
+} from '../support/database.ts';
+import { type Answer, answerOf, lambdaContext, newKey } from '../support/requests.ts';
+
+/** The reference service's mutations on a database of the caller's own and on Redis. */
+export interface Road {
+  readonly db: TestDatabase;
+  readonly service: Service;
+  readonly redis: Redis;
+  readonly spend: Handler;
+  readonly transfer: Handler;
+  /** A new player of 1,000 coins. */
+  newPlayer(coins?: number): Promise<string>;
+  /** What Redis holds under keys that begin so, by key. */
+  entriesOf(principal: string): Promise<string[]>;
+  close(): Promise<void>;
+}
+
+export async function openRoad(environment: Record<string, string> = {}): Promise<Road> {
+  const db = await createTestDatabase();
+  const redisUrl = inject('redisUrl');
+  const redis = new Redis(redisUrl, { lazyConnect: true });
+  const service = createService(
+    loadConfig({
+      DATABASE_URL: db.apiUrl,
+      REDIS_URL: redisUrl,
+      BACKSTOP_POOL_MAX: '4',
+      // The machine that runs the tests may be busy; here a slow Redis is no fault.
+      BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
+      BACKSTOP_REDIS_CONNECT_BUDGET_MS: '5000',
+      ...environment,
+    }),
+  );
+  return {
+    db,
+    service,
+    redis,
+    spend: service.mutation(spendCoins),
+    transfer: service.mutation(transferCoins),
+    newPlayer: async (coins) => {
+      const principal = newKey();
+      await seedPlayer(db, principal, coins);
+      return principal;
+    },
+    entriesOf: (principal) => redis.keys(`idem:${encodeURIComponent(principal)}:*`),
+    close: async () => {
+      redis.disconnect();
+      await service.close();
+      await db.drop();
+    },
+  };
+}
+
+/** Each invocation has an event of its own: a body parser writes into it. */
+export async function ask(handler: Handler, event: unknown): Promise<Answer> {
+  return answerOf(await handler(structuredClone(event) as HttpEvent, lambdaContext()));
+}
+
+/** `event` with these headers instead of its own, in both maps of a payload 1.0; undefined takes one away. */
+export function withHeaders(
+  event: HttpEvent,
+  changed: Readonly<Record<string, string | undefined>>,
+): HttpEvent {
+  const names = Object.keys(changed).map((name) => name.toLowerCase());
+  const given = Object.entries(changed).filter(([, value]) => value !== undefined);
+  const kept = (headers: object | null | undefined) =>
+    Object.entries(headers ?? {}).filter(([name]) => !names.includes(name.toLowerCase()));
+  return {
+    ...event,
+    headers: Object.fromEntries([...kept(event.headers), ...given]),
+    ...('multiValueHeaders' in event && {
+      multiValueHeaders: Object.fromEntries([
+        ...kept(event.multiValueHeaders),
+        ...given.map(([name, value]) => [name, [value]]),
+      ]),
+    }),
+  } as HttpEvent;
+}
+
+/** A refusal that may not be sent again as it is. */
+export function expectRefusal(answer: Answer, status: number, code: string): void {
+  expect([answer.status, answer.code]).toEqual([status, code]);
+  expect(answer.json).toMatchObject({ status, code, retryable: false });
+  expect(answer.json['detail']).toMatch(/\w/);
+  expect(answer.headers).not.toHaveProperty('retry-after');
+  expect(answer.headers).not.toHaveProperty('idempotency-replayed');
+  expect(answer.headers).not.toHaveProperty('idempotency-expires');
+}
+
+/** No claim in either store, and the players as they were. */
+export async function expectNoTrace(
+  road: Road,
+  players: readonly string[],
+  coins = 1000,
+): Promise<void> {
+  for (const player of players) {
+    expect(await markersOf(road.db, player)).toEqual([]);
+    expect(await road.entriesOf(player)).toEqual([]);
+    expect(await playerOf(road.db, player)).toEqual({ coins, version: 1 });
+  }
+}

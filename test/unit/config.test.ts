@@ -1,0 +1,269 @@
+import { describe, expect, test } from 'vitest';
+import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
+
+const DATABASE_URL = 'postgres://user:hunter2@host/db';
+const load = (environment: Record<string, string | undefined> = {}) =>
+  loadConfig({ DATABASE_URL, ...environment });
+
+function refusal(environment: Record<string, string | undefined>): string {
+  try {
+    load(environment);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message;
+    throw error;
+  }
+  throw new Error(`not refused: ${JSON.stringify(environment)}`);
+}
+
+test('the defaults', () => {
+  const { keyMode, leaseMs, ...values } = load();
+  expect(values).toEqual({
+    databaseUrl: DATABASE_URL,
+    purgeDatabaseUrl: DATABASE_URL,
+    redisUrl: undefined,
+    pipeline: true,
+    poolMax: 1,
+    retentionMs: 60 * 60 * 1000,
+    purgeRetentionMs: 60 * 60 * 1000,
+    purgeMarginMs: 5 * 60 * 1000,
+    purgeBatchRowsMax: 10_000,
+    answerMarginMs: 1000,
+    requestTimeoutMs: 28_000,
+    redisCommandTimeoutMs: 100,
+    redisConnectBudgetMs: 250,
+    redisCoolDownMs: 1000,
+    databaseConnectTimeoutMs: 3000,
+    bodyBytesMax: 256 * 1024,
+    storedBodyBytesMax: 256 * 1024,
+    recordRetentionMs: 48 * 60 * 60 * 1000,
+    issuerAliases: {},
+    problemBaseUrl: 'https://backstop.example/problems/',
+  } satisfies Omit<Config, 'keyMode' | 'leaseMs'>);
+  expect(keyMode('spend-coins')).toBe('required');
+  expect(leaseMs('create-purchase')).toBe(30_000);
+});
+
+test('an empty variable is an absent one', () => {
+  const config = load({ REDIS_URL: '', PURGE_DATABASE_URL: '', BACKSTOP_POOL_MAX: '' });
+  expect(config).toMatchObject({
+    redisUrl: undefined,
+    purgeDatabaseUrl: DATABASE_URL,
+    poolMax: 1,
+  });
+});
+
+test('each value is taken from its variable', () => {
+  const config = load({
+    PURGE_DATABASE_URL: 'postgres://purge@host/db',
+    REDIS_URL: 'redis://host',
+    BACKSTOP_PIPELINE: 'off',
+    BACKSTOP_POOL_MAX: '2',
+    BACKSTOP_RETENTION_MS: '7200000',
+    BACKSTOP_PURGE_RETENTION_MS: '7200001',
+    BACKSTOP_PURGE_MARGIN_MS: '300001',
+    BACKSTOP_PURGE_BATCH_ROWS_MAX: '3',
+    BACKSTOP_ANSWER_MARGIN_MS: '2000',
+    BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '101',
+    BACKSTOP_REDIS_CONNECT_BUDGET_MS: '251',
+    BACKSTOP_REDIS_COOL_DOWN_MS: '1001',
+    BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '3001',
+    BACKSTOP_BODY_BYTES_MAX: '4',
+    BACKSTOP_STORED_BODY_BYTES_MAX: '5',
+    BACKSTOP_RECORD_RETENTION_MS: '6',
+    BACKSTOP_PROBLEM_BASE_URL: 'https://p.example/',
+  });
+  expect(config).toMatchObject({
+    purgeDatabaseUrl: 'postgres://purge@host/db',
+    redisUrl: 'redis://host',
+    pipeline: false,
+    poolMax: 2,
+    retentionMs: 7_200_000,
+    purgeRetentionMs: 7_200_001,
+    purgeMarginMs: 300_001,
+    purgeBatchRowsMax: 3,
+    answerMarginMs: 2000,
+    redisCommandTimeoutMs: 101,
+    redisConnectBudgetMs: 251,
+    redisCoolDownMs: 1001,
+    databaseConnectTimeoutMs: 3001,
+    bodyBytesMax: 4,
+    storedBodyBytesMax: 5,
+    recordRetentionMs: 6,
+    problemBaseUrl: 'https://p.example/',
+  });
+});
+
+test('the purge keeps as long as the functions unless told to keep longer', () => {
+  expect(load({ BACKSTOP_RETENTION_MS: '7200000' }).purgeRetentionMs).toBe(7_200_000);
+});
+
+describe('a refusal names the variable, what is wrong with it and what to set', () => {
+  test('no database', () => {
+    for (const value of [undefined, '']) {
+      const message = refusal({ DATABASE_URL: value });
+      expect(message).toMatch(/^DATABASE_URL is not set/);
+      expect(message).toContain('postgres://user@host:port/database');
+    }
+  });
+
+  const numbers = {
+    BACKSTOP_POOL_MAX: '1',
+    BACKSTOP_RETENTION_MS: '3600000',
+    BACKSTOP_PURGE_RETENTION_MS: '3600000',
+    BACKSTOP_PURGE_MARGIN_MS: '300000',
+    BACKSTOP_PURGE_BATCH_ROWS_MAX: '10000',
+    BACKSTOP_ANSWER_MARGIN_MS: '1000',
+    BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '100',
+    BACKSTOP_REDIS_CONNECT_BUDGET_MS: '250',
+    BACKSTOP_REDIS_COOL_DOWN_MS: '1000',
+    BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '3000',
+    BACKSTOP_BODY_BYTES_MAX: '262144',
+    BACKSTOP_STORED_BODY_BYTES_MAX: '262144',
+    BACKSTOP_RECORD_RETENTION_MS: '172800000',
+    BACKSTOP_LEASE_MS: '30000',
+  };
+  describe.each(Object.entries(numbers))('%s', (name, usual) => {
+    test.each(['abc', '0', '-1', '1.5', ' ', '1e400', '5s', '9007199254740993'])('%j', (value) => {
+      const message = refusal({ [name]: value });
+      expect(message).toContain(`${name} is "${value}"`);
+      expect(message).toContain('whole number above 0');
+      expect(message).toContain(usual);
+      expect(message.split(name)).toHaveLength(2); // Once, not once for each broken rule.
+    });
+  });
+
+  test.each([
+    ['BACKSTOP_PIPELINE', 'yes', ['"on"', '"off"']],
+    ['BACKSTOP_PIPELINE', 'ON', ['"on"', '"off"']],
+    ['BACKSTOP_LEASE_RENEWAL', 'yes', ['"on"', '"off"']],
+    ['BACKSTOP_KEY_MODE', 'off', ['"required"', '"optional"']],
+  ])('%s=%s', (name, value, choices) => {
+    const message = refusal({ [name]: value });
+    expect(message).toContain(`${name} is "${value}"`);
+    for (const choice of choices) expect(message).toContain(choice);
+  });
+
+  test('several at once are all named', () => {
+    const message = refusal({ BACKSTOP_POOL_MAX: 'x', BACKSTOP_PIPELINE: 'y' });
+    expect(message).toMatch(/BACKSTOP_PIPELINE is "y".*; BACKSTOP_POOL_MAX is "x"/);
+  });
+
+  test('the password in a URL is not repeated', () => {
+    expect(refusal({ BACKSTOP_POOL_MAX: 'x' })).not.toContain('hunter2');
+  });
+});
+
+describe('what would break the promise is refused', () => {
+  test('a purge that deletes markers which still catch replays', () => {
+    const message = refusal({ BACKSTOP_PURGE_RETENTION_MS: '3599999' });
+    expect(message).toMatch(/^BACKSTOP_PURGE_RETENTION_MS is 3599999, less than the 3600000/);
+    expect(message).toContain('still catch replays');
+    expect(message).toContain('Set it to the longest retention');
+    expect(load({ BACKSTOP_PURGE_RETENTION_MS: '3600000' }).purgeRetentionMs).toBe(3_600_000);
+  });
+
+  test('a purge margin within the longest request', () => {
+    const message = refusal({ BACKSTOP_PURGE_MARGIN_MS: '28000' });
+    expect(message).toMatch(/^BACKSTOP_PURGE_MARGIN_MS is 28000.*\(28000\).*still runs/);
+    expect(message).toContain('Set it to 300000');
+    expect(load({ BACKSTOP_PURGE_MARGIN_MS: '28001' }).purgeMarginMs).toBe(28_001);
+  });
+
+  test.each(['799', '28000'])('an answer margin of %s ms', (value) => {
+    const message = refusal({ BACKSTOP_ANSWER_MARGIN_MS: value });
+    expect(message).toContain(`BACKSTOP_ANSWER_MARGIN_MS is ${value}`);
+    expect(message).toContain('lost COMMIT');
+    expect(message).toContain('Set it to 1000');
+  });
+
+  test('an answer margin at its bounds is taken', () => {
+    expect(load({ BACKSTOP_ANSWER_MARGIN_MS: '800' }).answerMarginMs).toBe(800);
+    expect(load({ BACKSTOP_ANSWER_MARGIN_MS: '27999' }).answerMarginMs).toBe(27_999);
+  });
+
+  test('a Redis command that may outlast the request', () => {
+    const message = refusal({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000' });
+    expect(message).toMatch(/^BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is 1000/);
+    expect(message).toContain('slow publish');
+    expect(message).toContain('Set it to 100');
+    expect(load({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '999' }).redisCommandTimeoutMs).toBe(999);
+  });
+});
+
+describe('the key mode', () => {
+  test('stands per function, else for all', () => {
+    const { keyMode } = load({
+      BACKSTOP_KEY_MODE: 'optional',
+      BACKSTOP_KEY_MODE_SPEND_COINS: 'required',
+      BACKSTOP_KEY_MODE_TRANSFER_COINS: '',
+    });
+    expect(keyMode('spend-coins')).toBe('required');
+    expect(keyMode('transfer-coins')).toBe('optional');
+    expect(keyMode('other')).toBe('optional');
+  });
+
+  test('that is none is refused', () => {
+    const { keyMode } = load({ BACKSTOP_KEY_MODE_SPEND_COINS: 'of' });
+    expect(() => keyMode('spend-coins')).toThrow(
+      new ConfigError('BACKSTOP_KEY_MODE_SPEND_COINS is "of": set it to "required" or "optional"'),
+    );
+  });
+});
+
+describe('the lease of a record', () => {
+  const LEASE = 'BACKSTOP_LEASE_MS_CREATE_PURCHASE';
+
+  test('stands per function, else for all', () => {
+    const { leaseMs } = load({ BACKSTOP_LEASE_MS: '40000', [LEASE]: '50000' });
+    expect(leaseMs('create-purchase')).toBe(50_000);
+    expect(leaseMs('other')).toBe(40_000);
+  });
+
+  test.each([LEASE, 'BACKSTOP_LEASE_MS'])(
+    'C11 shorter than the longest request and its margin is refused by %s',
+    (name) => {
+      const { leaseMs } = load({ [name]: '28999' });
+      expect(() => leaseMs('create-purchase')).toThrow(
+        new RegExp(`^${name} is 28999: .*still runs.*Set it to 29000`),
+      );
+      expect(load({ [name]: '29000' }).leaseMs('create-purchase')).toBe(29_000);
+    },
+  );
+
+  test('C11 may be shorter where it is renewed', () => {
+    const { leaseMs } = load({ [LEASE]: '5000', BACKSTOP_LEASE_RENEWAL: 'on' });
+    expect(leaseMs('create-purchase')).toBe(5000);
+  });
+
+  test.each(['abc', '0', '-1', '1.5', ' ', '1e400'])('that is %j is refused', (value) => {
+    const { leaseMs } = load({ [LEASE]: value, BACKSTOP_LEASE_RENEWAL: 'on' });
+    expect(() => leaseMs('create-purchase')).toThrow(ConfigError);
+  });
+});
+
+describe('issuer aliases', () => {
+  const aliases = (text: string) => load({ BACKSTOP_ISSUER_ALIASES: text }).issuerAliases;
+
+  test('are pairs, from issuer to alias', () => {
+    expect(aliases('a=https://one.example/, b_2-x=https://two.example/?x=1')).toEqual({
+      'https://one.example/': 'a',
+      'https://two.example/?x=1': 'b_2-x',
+    });
+  });
+
+  test.each([
+    ['no issuer', 'a'],
+    ['an empty issuer', 'a='],
+    ['an empty alias', '=https://one.example/'],
+    ['an alias that could end the principal’s first part', 'a|b=https://one.example/'],
+    ['a pair that is missing', 'a=https://one.example/,'],
+    // Two issuers of one alias: their subjects would be the same principals.
+    ['one alias for two issuers', 'a=https://one.example/,a=https://two.example/'],
+    // One issuer of two aliases: whose are its principals?
+    ['two aliases for one issuer', 'a=https://one.example/,b=https://one.example/'],
+  ])('%s is refused', (_, text) => {
+    const message = refusal({ BACKSTOP_ISSUER_ALIASES: text });
+    expect(message).toContain('BACKSTOP_ISSUER_ALIASES');
+    expect(message).toContain('alias=issuer');
+  });
+});

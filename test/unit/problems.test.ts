@@ -1,0 +1,172 @@
+import httpJsonBodyParser from '@middy/http-json-body-parser';
+import { describe, expect, test } from 'vitest';
+import {
+  errorResponse,
+  type HttpResponse,
+  PROBLEM_KINDS,
+  Problem,
+  type ProblemCode,
+  problemResponse,
+} from '../../shared/http/problems.ts';
+
+/** The contract's table: what a client may rely on. */
+const CONTRACT: Record<ProblemCode, { status: number; retryable: boolean }> = {
+  KEY_REQUIRED: { status: 400, retryable: false },
+  KEY_MALFORMED: { status: 400, retryable: false },
+  BODY_INVALID: { status: 400, retryable: false },
+  PRECONDITION_MALFORMED: { status: 400, retryable: false },
+  UNAUTHENTICATED: { status: 401, retryable: false },
+  INSUFFICIENT_COINS: { status: 402, retryable: false },
+  NOT_FOUND: { status: 404, retryable: false },
+  ABORTED: { status: 409, retryable: true },
+  ALREADY_EXISTS: { status: 409, retryable: false },
+  CONTENTION: { status: 409, retryable: true },
+  VERSION_MISMATCH: { status: 412, retryable: false },
+  PAYLOAD_TOO_LARGE: { status: 413, retryable: false },
+  UNSUPPORTED_MEDIA_TYPE: { status: 415, retryable: false },
+  KEY_REUSED: { status: 422, retryable: false },
+  INTERNAL: { status: 500, retryable: false },
+  OUTCOME_UNKNOWN: { status: 503, retryable: true },
+  UNAVAILABLE: { status: 503, retryable: true },
+};
+
+const codes = Object.keys(PROBLEM_KINDS) as ProblemCode[];
+const bodyOf = (response: HttpResponse) => JSON.parse(response.body as string);
+const summary = (response: HttpResponse) => [response.statusCode, bodyOf(response).code];
+
+test('every code stands in the contract, and the other way round', () => {
+  expect(codes.toSorted()).toEqual(Object.keys(CONTRACT).toSorted());
+});
+
+test('C28 still running, used up and too many writers are three codes of one status', () => {
+  const conflicts = codes.filter((code) => PROBLEM_KINDS[code].status === 409);
+  expect(conflicts.toSorted()).toEqual(['ABORTED', 'ALREADY_EXISTS', 'CONTENTION']);
+});
+
+describe.each(codes)('%s', (code) => {
+  const response = problemResponse(new Problem(code, 'Because.'));
+  const { status, retryable } = CONTRACT[code];
+
+  test('has its status, in the line and in the body, and says whether to send again', () => {
+    expect(response.statusCode).toBe(status);
+    expect(bodyOf(response)).toEqual({
+      type: `https://backstop.example/problems/${code.toLowerCase().replaceAll('_', '-')}`,
+      title: expect.stringMatching(/\w/),
+      status,
+      detail: 'Because.',
+      code,
+      retryable,
+    });
+  });
+
+  test('is problem+json and nothing that a cache keeps', () => {
+    expect(response.headers).toEqual({
+      'content-type': 'application/problem+json',
+      'cache-control': 'no-store',
+    });
+  });
+});
+
+test('a problem carries its own headers, members and base URL', () => {
+  const problem = new Problem('ALREADY_EXISTS', 'Used.', {
+    headers: { link: '</players/me>; rel="related"' },
+    members: { state: '/players/me' },
+  });
+  const response = problemResponse(problem, 'https://other.example/p#');
+  expect(response.headers?.['link']).toBe('</players/me>; rel="related"');
+  expect(bodyOf(response)).toMatchObject({
+    type: 'https://other.example/p#already-exists',
+    state: '/players/me',
+  });
+});
+
+test('Retry-After is whole seconds, as text', () => {
+  const problem = new Problem('ABORTED', 'Later.', { retryAfterSeconds: 2 });
+  expect(problemResponse(problem).headers?.['retry-after']).toBe('2');
+});
+
+test('without a key an unknown outcome is not retryable, whatever its code says', () => {
+  const problem = new Problem('OUTCOME_UNKNOWN', 'Lost.', { retryable: false });
+  expect(bodyOf(problemResponse(problem)).retryable).toBe(false);
+});
+
+describe('an HTTP error of another middleware', () => {
+  const foreign = (statusCode: unknown, message = 'Refused') =>
+    errorResponse(Object.assign(new Error(message), { statusCode }));
+
+  test('C09 a 401 stays a 401', () => {
+    expect(summary(foreign(401))).toEqual([401, 'UNAUTHENTICATED']);
+  });
+
+  test.each([
+    [400, 'BODY_INVALID'],
+    [404, 'NOT_FOUND'],
+    [413, 'PAYLOAD_TOO_LARGE'],
+    [415, 'UNSUPPORTED_MEDIA_TYPE'],
+    [403, 'HTTP_403'],
+    [429, 'HTTP_429'],
+    // Not ABORTED, ALREADY_EXISTS or CONTENTION: those say something of the key.
+    [409, 'HTTP_409'],
+  ])('of status %i keeps it', (status, code) => {
+    expect(summary(foreign(status))).toEqual([status, code]);
+    expect(bodyOf(foreign(status, 'Why'))).toMatchObject({
+      status,
+      detail: 'Why',
+      retryable: false,
+    });
+    expect(foreign(status).headers?.['content-type']).toBe('application/problem+json');
+  });
+
+  test('of status 422 is 400: 422 means KEY_REUSED here', () => {
+    expect(summary(foreign(422))).toEqual([400, 'BODY_INVALID']);
+  });
+
+  test('the parser’s own', async () => {
+    const { before } = httpJsonBodyParser();
+    const parse = async (event: object) => {
+      try {
+        await before?.({ event } as never);
+      } catch (error) {
+        return summary(errorResponse(error));
+      }
+      return undefined;
+    };
+    const headers = { 'content-type': 'application/json' };
+    expect(await parse({ headers, body: '{' })).toEqual([400, 'BODY_INVALID']);
+    expect(await parse({ headers })).toEqual([400, 'BODY_INVALID']);
+    expect(await parse({ headers, body: '{"__proto__":1}' })).toEqual([400, 'BODY_INVALID']);
+    expect(await parse({ headers: {}, body: '{}' })).toEqual([415, 'UNSUPPORTED_MEDIA_TYPE']);
+    expect(await parse({ headers, body: '{}' })).toBeUndefined();
+  });
+});
+
+describe('any other error is INTERNAL and leaks nothing', () => {
+  const secret = 'postgres://user:secret@10.0.0.1/db';
+  test.each<[string, unknown]>([
+    ['an Error', new Error(secret)],
+    ['an Error with a cause', new Error('x', { cause: secret })],
+    ['a failure of status 500', Object.assign(new Error(secret), { statusCode: 500 })],
+    ['a failure of status 503', Object.assign(new Error(secret), { statusCode: 503 })],
+    ['a success that was thrown', Object.assign(new Error(secret), { statusCode: 200 })],
+    ['a status that is text', Object.assign(new Error(secret), { statusCode: '401' })],
+    ['a status that is no number', Object.assign(new Error(secret), { statusCode: Number.NaN })],
+    ['a status between two', Object.assign(new Error(secret), { statusCode: 400.5 })],
+    ['a string', secret],
+    ['an object', { secret }],
+    ['null', null],
+    ['undefined', undefined],
+  ])('%s', (_, error) => {
+    const response = errorResponse(error);
+    expect(summary(response)).toEqual([500, 'INTERNAL']);
+    expect(JSON.stringify(response)).not.toContain('secret');
+    expect(response.headers).not.toHaveProperty('retry-after');
+  });
+
+  test('nor does a problem tell its cause', () => {
+    const response = errorResponse(
+      new Problem('UNAVAILABLE', 'Down.', { cause: new Error(secret) }),
+    );
+    expect(summary(response)).toEqual([503, 'UNAVAILABLE']);
+    expect(JSON.stringify(response)).not.toContain('secret');
+  });
+});

@@ -1,0 +1,186 @@
+import { describe, expect, test } from 'vitest';
+import { type HttpEvent, readRequest } from '../../shared/http/request.ts';
+import { httpEvent, restEvent } from '../support/requests.ts';
+
+const event = (parts: object) => parts as HttpEvent;
+
+/** Everything that the rest of the library can see of it. */
+function seen(event: HttpEvent, ...headers: string[]) {
+  const { method, path, query, body, header } = readRequest(event);
+  return {
+    method,
+    path,
+    query,
+    body: body.toString(),
+    headers: headers.map((name) => header(name)),
+  };
+}
+
+describe.each([
+  { payload: '2.0', eventOf: httpEvent },
+  { payload: '1.0', eventOf: restEvent },
+])('C72 payload $payload', ({ eventOf }) => {
+  test('is read whole', () => {
+    const options = { method: 'POST', path: '/a/b', key: 'K1', body: { ä: 1 } };
+    expect(seen(eventOf(options), 'Idempotency-Key', 'content-TYPE', 'x-none')).toEqual({
+      method: 'POST',
+      path: '/a/b',
+      query: [],
+      body: '{"ä":1}',
+      headers: [['K1'], ['application/json'], []],
+    });
+  });
+
+  test.each(['idempotency-key', 'IDEMPOTENCY-KEY', 'Idempotency-Key', 'iDEMPOTENCY-kEY'])(
+    'the header %s is found under any case',
+    (name) => {
+      const sent = eventOf({ key: null, headers: { [name]: 'K1' } });
+      expect(seen(sent, 'Idempotency-Key', 'idempotency-key').headers).toEqual([['K1'], ['K1']]);
+    },
+  );
+
+  test.each([null, undefined, {}])('headers %j are none', (headers) => {
+    const sent = event({ ...eventOf({}), headers, multiValueHeaders: headers });
+    expect(seen(sent, 'idempotency-key', 'content-type').headers).toEqual([[], []]);
+  });
+
+  test('a header whose value is null is absent', () => {
+    const sent = event({
+      ...eventOf({}),
+      headers: { 'idempotency-key': null, 'if-match': undefined },
+      multiValueHeaders: { 'idempotency-key': null, 'if-match': [null] },
+    });
+    expect(seen(sent, 'idempotency-key', 'if-match').headers).toEqual([[], []]);
+  });
+
+  test('an empty header is there, and empty', () => {
+    expect(seen(eventOf({ key: '  ' }), 'idempotency-key').headers).toEqual([['']]);
+  });
+
+  test('space and tab around a value are not part of it, other white space is', () => {
+    const sent = eventOf({ key: ' \tK1\t ', headers: { 'x-a': '\u00a0K1\u000b' } });
+    expect(seen(sent, 'idempotency-key', 'x-a').headers).toEqual([['K1'], ['\u00a0K1\u000b']]);
+  });
+
+  test.each([null, undefined, ''])('the body %j is empty', (body) => {
+    expect(readRequest(event({ ...eventOf({}), body })).body).toEqual(Buffer.alloc(0));
+  });
+
+  test('a base64 body is its bytes', () => {
+    const bytes = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
+    const sent = eventOf({ rawBody: bytes.toString('base64'), isBase64Encoded: true });
+    expect(readRequest(sent).body).toEqual(bytes);
+  });
+
+  test('the method is upper case', () => {
+    expect(seen(eventOf({ method: 'post' })).method).toBe('POST');
+  });
+
+  test.each([undefined, null, {}])('a request context of %j is survived', (requestContext) => {
+    const sent = event({ ...eventOf({ key: 'K1', body: 1 }), requestContext });
+    expect(seen(sent, 'idempotency-key')).toMatchObject({ body: '1', headers: [['K1']] });
+  });
+});
+
+describe('the endpoint is the method and the route, whatever the path', () => {
+  const v2 = (routeKey: string | undefined) =>
+    readRequest(event({ ...httpEvent({ method: 'PUT', path: '/things/7' }), routeKey })).endpoint;
+  const v1 = (resource: string | undefined) =>
+    readRequest(event({ ...restEvent({ method: 'PUT', path: '/things/7' }), resource })).endpoint;
+
+  test('of a payload 2.0', () => {
+    expect(v2('PUT /things/{id}')).toBe('PUT /things/{id}');
+    expect(v2('ANY /things/{id}')).toBe('PUT /things/{id}');
+  });
+
+  test('of a payload 1.0', () => {
+    expect(v1('/things/{id}')).toBe('PUT /things/{id}');
+  });
+
+  test('where no route is named, the path', () => {
+    expect([v2('$default'), v2(undefined), v1(undefined)]).toEqual(Array(3).fill('PUT /things/7'));
+  });
+});
+
+describe('payload 2.0', () => {
+  test('C72 a request context with parts missing is survived', () => {
+    for (const http of [null, {}, { method: null, path: null }]) {
+      const sent = event({ ...httpEvent({ key: 'K1' }), requestContext: { http } });
+      expect(seen(sent, 'idempotency-key')).toMatchObject({ method: '', headers: [['K1']] });
+    }
+  });
+
+  test('the path is the raw one, else the context’s, else the root', () => {
+    const sent = { ...httpEvent({ path: '/a%20b' }), rawPath: undefined };
+    expect(seen(httpEvent({ path: '/a%20b' })).path).toBe('/a%20b');
+    expect(seen(event(sent)).path).toBe('/a%20b');
+    expect(seen(event({ requestContext: { http: { method: 'POST' } } })).path).toBe('/');
+  });
+
+  test('the query is decoded and sorted by name; values of one name keep their order', () => {
+    const { query } = readRequest(httpEvent({ query: 'b=2&a=x%20y&b=1&c&a=%26' }));
+    expect(query).toEqual([
+      ['a', 'x y'],
+      ['a', '&'],
+      ['b', '2'],
+      ['b', '1'],
+      ['c', ''],
+    ]);
+  });
+
+  test('without a query string there is no query', () => {
+    expect(seen(event({ ...httpEvent({}), rawQueryString: undefined })).query).toEqual([]);
+  });
+});
+
+describe('payload 1.0', () => {
+  test('multiValueHeaders is the complete map', () => {
+    const sent = event({
+      ...restEvent({}),
+      headers: { 'X-A': '2', 'X-B': '3' },
+      multiValueHeaders: { 'X-A': ['1', '2'] },
+    });
+    expect(seen(sent, 'x-a', 'x-b').headers).toEqual([['1', '2'], ['3']]);
+  });
+
+  test.each([
+    [
+      { b: ['2', '1'], a: ['x'] },
+      { b: '1', a: 'x' },
+      [
+        ['a', 'x'],
+        ['b', '2'],
+        ['b', '1'],
+      ],
+    ],
+    [
+      null,
+      { b: '1', a: 'x' },
+      [
+        ['a', 'x'],
+        ['b', '1'],
+      ],
+    ],
+    [{ a: null }, null, []],
+    [null, { a: undefined }, [['a', '']]],
+    [null, null, []],
+    [undefined, undefined, []],
+  ])('the query of %j and %j', (multi, single, query) => {
+    const sent = {
+      ...restEvent({}),
+      multiValueQueryStringParameters: multi,
+      queryStringParameters: single,
+    };
+    expect(seen(event(sent)).query).toEqual(query);
+  });
+
+  test('C72 an event with nothing in it is an empty request', () => {
+    expect(seen(event({}), 'idempotency-key')).toEqual({
+      method: '',
+      path: '/',
+      query: [],
+      body: '',
+      headers: [[]],
+    });
+  });
+});

@@ -1,0 +1,217 @@
+import { describe, expect, test } from 'vitest';
+import { type HttpResponse, Problem } from '../../shared/http/problems.ts';
+import type { StoredResponse } from '../../shared/idempotency/contract.ts';
+import {
+  asFresh,
+  asReplayed,
+  toResponse,
+  toStored,
+} from '../../shared/idempotency/stored-response.ts';
+
+const CAP = 1000;
+const EXPIRES_AT_MS = Date.UTC(2026, 10, 30, 12, 0, 0, 999);
+const EXPIRES = 'Mon, 30 Nov 2026 12:00:00 GMT';
+
+const stored = (response: HttpResponse) => toStored(response, CAP) as StoredResponse;
+const replayOf = (response: HttpResponse) => asReplayed(stored(response), EXPIRES_AT_MS);
+
+describe('what a replay repeats', () => {
+  test.each([200, 201, 202, 204, 303, 400, 402, 409])('C25 the status %i', (statusCode) => {
+    expect(replayOf({ statusCode }).statusCode).toBe(statusCode);
+  });
+
+  test.each([
+    'Content-Type',
+    'Location',
+    'ETag',
+    'Link',
+    'Cache-Control',
+    'Last-Modified',
+    'Content-Language',
+    'Content-Encoding',
+    'Content-Disposition',
+    'Content-Location',
+  ])('C24 the header %s, in any case', (name) => {
+    for (const spelled of [name, name.toLowerCase(), name.toUpperCase()]) {
+      const { headers } = stored({ statusCode: 201, headers: { [spelled]: 'value' } });
+      expect(headers).toEqual({ [name.toLowerCase()]: 'value' });
+    }
+  });
+
+  test('the body, character for character', () => {
+    const body = `${String.fromCharCode(...Array(256).keys())}\ud800"é😀`;
+    expect(replayOf({ statusCode: 200, body }).body).toBe(body);
+  });
+
+  test('bytes, as the base64 that they came in', () => {
+    const body = Buffer.from([0, 255, 128]).toString('base64');
+    expect(replayOf({ statusCode: 200, body, isBase64Encoded: true })).toMatchObject({
+      body,
+      isBase64Encoded: true,
+    });
+  });
+
+  test('header values as text', () => {
+    const headers = { etag: 7, 'content-type': true } as Record<string, number | boolean>;
+    expect(stored({ statusCode: 200, headers }).headers).toEqual({
+      etag: '7',
+      'content-type': 'true',
+    });
+  });
+});
+
+describe('what a replay never repeats', () => {
+  test.each([
+    'Set-Cookie',
+    'Content-Length',
+    'Transfer-Encoding',
+    'Connection',
+    'Date',
+    'Retry-After',
+    'x-amzn-RequestId',
+    'X-Request-Id',
+    'Apigw-Requestid',
+    'Access-Control-Allow-Origin',
+    'Idempotency-Replayed',
+    'Idempotency-Expires',
+    'X-Anything',
+    '__proto__',
+  ])('C24 C81 the header %s', (name) => {
+    const response = {
+      statusCode: 200,
+      headers: Object.fromEntries([[name, 'value']]),
+      multiValueHeaders: Object.fromEntries([[name, ['value']]]),
+    };
+    expect(stored(response).headers).toEqual({});
+  });
+
+  test('C76 cookies, not one of them', () => {
+    const response = { statusCode: 200, cookies: ['a=1', 'b=2'] };
+    expect(replayOf(response)).not.toHaveProperty('cookies');
+    expect(JSON.stringify(replayOf(response))).not.toContain('a=1');
+  });
+
+  test('a header that the fresh response did not send either', () => {
+    const headers = { etag: undefined, location: null } as unknown as Record<string, string>;
+    expect(stored({ statusCode: 200, headers }).headers).toEqual({});
+  });
+});
+
+describe('C77 the same header in two fields', () => {
+  test('is one Location, the single field’s', () => {
+    const response = {
+      statusCode: 201,
+      headers: { location: '/one' },
+      multiValueHeaders: { Location: ['/two'] },
+    };
+    expect(stored(response).headers).toEqual({ location: '/one' });
+  });
+
+  test('is one ETag, the first of several values', () => {
+    const response = { statusCode: 200, multiValueHeaders: { ETag: ['"1"', '"2"'] } };
+    expect(stored(response).headers).toEqual({ etag: '"1"' });
+  });
+
+  test('is a list of links', () => {
+    const response = { statusCode: 200, multiValueHeaders: { Link: ['</a>', '</b>'], ETag: [] } };
+    expect(stored(response).headers).toEqual({ link: '</a>, </b>' });
+  });
+});
+
+describe('the cap', () => {
+  test('counts bytes: at it the body is kept, over it a tombstone', () => {
+    expect(stored({ statusCode: 200, body: 'a'.repeat(1000) }).body).toHaveLength(1000);
+    expect(stored({ statusCode: 200, body: 'a'.repeat(1001) })).toBe('tombstone');
+    expect(stored({ statusCode: 200, body: 'é'.repeat(500) }).body).toHaveLength(500);
+    expect(stored({ statusCode: 200, body: 'é'.repeat(501) })).toBe('tombstone');
+  });
+
+  test('does not mind a body that is missing', () => {
+    expect(toStored({ statusCode: 204 }, 1)).toEqual({
+      statusCode: 204,
+      headers: {},
+      body: '',
+      isBase64Encoded: false,
+    });
+  });
+});
+
+describe('what the contract adds', () => {
+  test('a replay says so, and until when it can be had', () => {
+    const response = { statusCode: 201, headers: { etag: '"2"' }, body: '{}' };
+    expect(replayOf(response)).toEqual({
+      statusCode: 201,
+      headers: { etag: '"2"', 'idempotency-expires': EXPIRES, 'idempotency-replayed': 'true' },
+      body: '{}',
+      isBase64Encoded: false,
+    });
+  });
+
+  test('a fresh response says until when, and is otherwise the handler’s own', () => {
+    const response = { statusCode: 201, headers: { ETag: '"2"', 'X-A': 1 }, cookies: ['a=1'] };
+    expect(asFresh(response, EXPIRES_AT_MS)).toEqual({
+      ...response,
+      headers: { ETag: '"2"', 'X-A': 1, 'idempotency-expires': EXPIRES },
+    });
+  });
+
+  test('without a key there is no expiry', () => {
+    expect(asFresh({ statusCode: 200 }, undefined).headers).toEqual({});
+  });
+
+  test.each(['Idempotency-Replayed', 'idempotency-replayed', 'Idempotency-Expires'])(
+    'a handler cannot claim %s for a fresh response, in either field',
+    (name) => {
+      const response = {
+        statusCode: 200,
+        headers: { [name]: 'true' },
+        multiValueHeaders: { [name]: ['true'], 'X-A': ['1', '2'] },
+      };
+      const fresh = asFresh(response, EXPIRES_AT_MS);
+      expect(fresh.headers).toEqual({ 'idempotency-expires': EXPIRES });
+      expect(fresh.multiValueHeaders).toEqual({ 'X-A': ['1', '2'] });
+    },
+  );
+
+  test('the response that the handler made is left alone', () => {
+    const response = Object.freeze({ statusCode: 200, headers: Object.freeze({ etag: '"1"' }) });
+    expect(asFresh(response, EXPIRES_AT_MS)).not.toBe(response);
+    expect(response.headers).toEqual({ etag: '"1"' });
+  });
+});
+
+describe('what the work may return', () => {
+  test('a response, unchanged', () => {
+    const response = { statusCode: 200, body: 'x' };
+    expect(toResponse(response)).toBe(response);
+  });
+
+  test('a Problem, for the response that carries it', () => {
+    const response = toResponse(new Problem('INSUFFICIENT_COINS', 'x'), 'https://p.example/');
+    expect(response.statusCode).toBe(402);
+    expect(JSON.parse(response.body as string).type).toBe('https://p.example/insufficient-coins');
+  });
+
+  test.each([
+    ['nothing', undefined],
+    ['null', null],
+    ['text', 'ok'],
+    ['no status', { body: 'ok' }],
+    ['a status that is text', { statusCode: '200' }],
+    ['a status below 100', { statusCode: 99 }],
+    ['a status of 600', { statusCode: 600 }],
+    ['a status between two', { statusCode: 200.5 }],
+    ['a status that is no number', { statusCode: Number.NaN }],
+  ])('%s is refused', (_, returned) => {
+    expect(() => toResponse(returned as never)).toThrow(TypeError);
+  });
+
+  test.each([
+    ['a web stream', new ReadableStream()],
+    ['bytes', Buffer.from('x')],
+    ['an object', { a: 1 }],
+    ['null', null],
+  ])('C80 a body that is %s is refused loudly', (_, body) => {
+    expect(() => toResponse({ statusCode: 200, body } as never)).toThrow(/must be a string/);
+  });
+});
