@@ -108,7 +108,7 @@ async function openRedis(mode: RedisMode, make: (redis: Redis) => FastPath): Pro
     mend: async () => {
       await server.start();
       // Until the client has come back to a server that was started again.
-      if (redis.status !== 'ready')
+      if (redis.status !== 'ready' && redis.status !== 'wait')
         await new Promise<void>((resolve) => redis.once('ready', () => resolve()));
     },
     close: async () => {

@@ -211,7 +211,7 @@ export function conformanceSuite<Handle>(rig: Rig<Handle>, redis: RedisMode): vo
       ]);
     });
 
-    test('C01 C15 a duplicate of a running request', async () => {
+    test('C01 C15 C82 a duplicate of a running request, whose client may have given up on it', async () => {
       const isInside = Promise.withResolvers<void>();
       const gate = Promise.withResolvers<void>();
       const handler = doing(async () => {
