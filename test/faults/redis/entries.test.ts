@@ -1,0 +1,289 @@
+/** What stands under a key: its form, its time, its name, and what L1 makes of anything else there. */
+import { randomUUID } from 'node:crypto';
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { readRequest } from '../../../shared/http/request.ts';
+import { fingerprintOf } from '../../../shared/idempotency/fingerprint.ts';
+import { ConfigError, createRedis, loadConfig, redisFastPath } from '../../../shared/index.ts';
+import { seedPlayer } from '../../support/database.ts';
+import { httpEvent, newKey, send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  COINS,
+  countKinds,
+  effectsOn,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  markersFor,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+  spender,
+} from './rig.ts';
+
+const rig = faultRig(PATIENT);
+let s: Spender;
+let request: SpendRequest;
+beforeEach(async () => {
+  s = spender(rig);
+  request = await newRequest(rig);
+});
+
+const printOf = (of: SpendRequest) => fingerprintOf(of.principal, readRequest(httpEvent(of)));
+const nameOf = ({ principal, key }: SpendRequest) => `idem:${principal}:${key}`;
+
+describe('C33: every entry ends by itself, at an absolute time', () => {
+  test('one SET claims, one SET publishes, nothing else is said to Redis', async () => {
+    await s.service.dependencies['redis']?.(); // Its greeting is over.
+    const said = await rig.redis.monitor();
+    await send(s.spend, request);
+    await send(s.spend, request);
+    const set = ['set', nameOf(request), expect.any(String), 'PXAT', expect.any(String)];
+    expect(await said()).toEqual([[...set, 'NX', 'GET'], set, [...set, 'NX', 'GET']]);
+  });
+
+  test('pending: until shortly after its deadline, also while the owner is at work', async () => {
+    const letGo = await holdPlayer(rig, request);
+    const sentMs = Date.now();
+    const answer = send(s.spend, request);
+    await seenBlocked(rig.db);
+    const entry = await rig.redis.entry();
+    expect(entry.key).toBe(nameOf(request));
+    expect(entry.json).toMatchObject({ state: 'pending' });
+    // 28 s of Lambda time, less 1 s for the answer, plus 1 s for its release.
+    const deadlineMs = Number(entry.json?.['deadlineMs']);
+    expect(deadlineMs - sentMs - 27_000).toBeGreaterThanOrEqual(-1);
+    expect(deadlineMs - sentMs - 27_000).toBeLessThan(2000);
+    expect(entry.expiresAtMs - deadlineMs - 1000).toBeGreaterThanOrEqual(0);
+    expect(entry.expiresAtMs - deadlineMs - 1000).toBeLessThanOrEqual(1);
+    expect(entry.leftMs).toBeGreaterThan(0);
+    await letGo();
+    expect(kindOf(await answer)).toBe('200 fresh');
+    expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
+  });
+
+  test('completed: until created_at + retention of the marker, as Idempotency-Expires says twice', async () => {
+    const fresh = await send(s.spend, request);
+    const replay = await send(s.spend, request);
+    expect([kindOf(fresh), kindOf(replay)]).toEqual(['200 fresh', '200 replayed']);
+    const entry = await rig.redis.entry();
+    const [marker] = await rig.db.sql<{ expires: string }>(
+      `SELECT floor(extract(epoch FROM created_at) * 1000) + 3600000 AS expires
+         FROM player_mutation_idempotency WHERE user_id = $1`,
+      [request.principal],
+    );
+    expect(entry.expiresAtMs).toBe(Number(marker?.expires));
+    const header = new Date(Math.floor(entry.expiresAtMs / 1000) * 1000).toUTCString();
+    expect(fresh.headers['idempotency-expires']).toBe(header);
+    expect(replay.headers['idempotency-expires']).toBe(header);
+    expect(entry.leftMs).toBeGreaterThan(3_590_000);
+  });
+
+  test('a pending entry that nobody works on ends, and the key can be used', async () => {
+    const fingerprint = printOf(request);
+    const deadlineMs = Date.now() + 250;
+    const pending = { v: 1, state: 'pending', fingerprint, token: randomUUID(), deadlineMs };
+    await rig.redis.raw.set(nameOf(request), JSON.stringify(pending), 'PXAT', deadlineMs);
+    const busy = await send(s.spend, request);
+    expect([kindOf(busy), busy.headers['retry-after']]).toEqual(['409 ABORTED', '1']);
+    await eventually(async () => (await rig.redis.entries()).length === 0, 'expired');
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('a command that arrives after its time stores nothing', async () => {
+    const redis = createRedis({
+      url: rig.redisProxy.url,
+      commandTimeoutMs: 100,
+      onError: () => {},
+    });
+    onTestFinished(() => redis.disconnect());
+    const failures: string[] = [];
+    const path = redisFastPath({
+      redis,
+      connectBudgetMs: 1000,
+      coolDownMs: 1000,
+      onFailure: (step) => failures.push(step),
+    });
+    await path.claim(mutation(Date.now() + 10_000));
+    await rig.redis.raw.flushall();
+
+    // The pending entry's own second of grace has passed before the command arrives.
+    const late = mutation(Date.now() - 700);
+    const held = rig.redisProxy.holdAt('pending');
+    expect(await path.claim(late)).toEqual({ kind: 'unknown' });
+    await held;
+    const response = { statusCode: 200, headers: {}, body: '', isBase64Encoded: false };
+    await path.publish(mutation(late.deadlineMs), response, Date.now() + 200);
+    expect(failures).toEqual(['claim', 'publish']);
+    await eventually(async () => Date.now() > late.deadlineMs + 1100, 'both times past');
+    const written = await setsProcessed();
+    await rig.redisProxy.pass();
+    await eventually(async () => (await setsProcessed()) === written + 2, 'both carried out');
+    expect(await rig.redis.entries()).toEqual([]);
+  });
+
+  const mutation = (deadlineMs: number) => ({
+    principal: 'late',
+    key: newKey(),
+    endpoint: 'POST /late',
+    fingerprint: '1:late',
+    token: randomUUID(),
+    deadlineMs,
+  });
+});
+
+async function setsProcessed(): Promise<number> {
+  const info = await rig.redis.raw.info('commandstats');
+  return Number(/cmdstat_set:calls=(\d+)/.exec(info)?.[1] ?? 0);
+}
+
+/** Completed by this very request, in our format, but for `changes`; read as it is, it would answer 202. */
+function completed(changes: object = {}): string {
+  const response = { statusCode: 202, headers: {}, body: 'seeded', isBase64Encoded: false };
+  const entry = { v: 1, state: 'completed', fingerprint: printOf(request), response };
+  return JSON.stringify({ ...entry, expiresAtMs: Date.now() + 60_000, ...changes });
+}
+
+const UNREADABLE: [string, () => Promise<unknown>][] = [
+  ...(
+    [
+      ['nothing', () => ''],
+      ['garbage', () => 'garbage'],
+      ['bytes', () => Buffer.from([0, 0xff, 0xfe, 0x22])],
+      ['truncated JSON', () => completed().slice(0, -7)],
+      ['null', () => 'null'],
+      ['an array', () => `[${completed()}]`],
+      ['another version', () => completed({ v: 2 })],
+      ['no version', () => completed({ v: undefined })],
+      ['another state', () => completed({ state: 'failed' })],
+      ['completed without a response', () => completed({ response: undefined })],
+      ['completed with the response null', () => completed({ response: null })],
+      ['a response without a body', () => completed({ response: { statusCode: 202 } })],
+      ['a status that is text', () => completed({ response: { statusCode: '202', body: '' } })],
+      ['a body that is none', () => completed({ response: { statusCode: 202, body: {} } })],
+      ['no expiry', () => completed({ expiresAtMs: undefined })],
+      ['no fingerprint', () => completed({ fingerprint: undefined })],
+      ['pending without a deadline', () => completed({ state: 'pending' })],
+    ] satisfies [string, () => string | Buffer][]
+  ).map(([name, value]): [string, () => Promise<unknown>] => [
+    name,
+    () => rig.redis.raw.set(nameOf(request), value()),
+  ]),
+  ['a list', () => rig.redis.raw.rpush(nameOf(request), completed())],
+  ['a hash', () => rig.redis.raw.hset(nameOf(request), 'state', 'completed')],
+  ['a set', () => rig.redis.raw.sadd(nameOf(request), completed())],
+  ['a stream', () => rig.redis.raw.xadd(nameOf(request), '*', 'state', 'completed')],
+];
+
+test('what the tests below change one thing of is read as it is', async () => {
+  await rig.redis.raw.set(nameOf(request), completed());
+  expect(kindOf(await send(s.spend, request))).toBe('202 replayed');
+});
+
+describe.each(UNREADABLE)('C18, C19: %s under the key is a miss', (_name, seed) => {
+  test('a first request runs, and overwrites it', async () => {
+    await seed();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('a repeated one is answered by the marker', async () => {
+    await send(s.spend, request);
+    await rig.redis.raw.flushall();
+    await seed();
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('one that fails says why, and leaves it to whoever put it there', async () => {
+    await seed();
+    const late = { ...request, headers: { 'if-match': '"9"' } };
+    expect(kindOf(await send(s.spend, late))).toBe('412 VERSION_MISMATCH');
+    expect(await rig.redis.raw.exists(nameOf(request))).toBe(1);
+    expect(await markersFor(rig, request)).toEqual([]);
+  });
+});
+
+test('C19: values of another type are no outage: L1 goes on for the other keys', async () => {
+  const late = ['k1', 'k2', 'k3', 'k4'].map((key) => ({
+    ...request,
+    key,
+    headers: { 'if-match': '"9"' },
+  }));
+  await Promise.all(late.map((each) => rig.redis.raw.rpush(nameOf(each), 'garbage')));
+  const answers = await Promise.all(late.map((each) => send(s.spend, each)));
+  expect(countKinds(answers)).toEqual({ '412 VERSION_MISMATCH': 4 });
+  expect(s.failures.mock.calls).toEqual([['claim'], ['claim'], ['claim'], ['claim']]);
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+});
+
+test('a body over the cap: sent whole once, then a tombstone, from L1 alone', async () => {
+  s = spender(rig, { BACKSTOP_STORED_BODY_BYTES_MAX: '10' });
+  const fresh = await send(s.spend, request);
+  expect(fresh.json).toEqual({ userId: request.principal, coins: COINS - 10, dataVersion: '2' });
+  expect((await rig.redis.entry()).json).toMatchObject({ response: 'tombstone' });
+  await rig.postgresProxy.refuse();
+  const again = await send(s.spend, request);
+  expect(kindOf(again)).toBe('409 ALREADY_EXISTS');
+  expect(again.headers['link']).toBe('</players/me>; rel="related"');
+  expect(again.headers['retry-after']).toBeUndefined();
+  expect(again.json).toMatchObject({ state: '/players/me', retryable: false });
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('C87: the parts of a name are encoded, so that no delimiter makes one of two', async () => {
+  const one = { ...request, principal: 't1', key: 'a:b' };
+  const two = { ...request, principal: 't1:a', key: 'b' };
+  const odd = { ...request, principal: 'ü|%3A*{}', key: '%3A"/' };
+  for (const each of [one, two, odd]) {
+    await seedPlayer(rig.db, each.principal, COINS);
+    expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+    const again = await send(s.spend, each);
+    expect(kindOf(again)).toBe('200 replayed');
+    expect(again.json['userId']).toBe(each.principal);
+    expect(await effectsOn(rig, each)).toBe(1);
+  }
+  expect((await rig.redis.entries()).map(({ key }) => key)).toEqual([
+    'idem:%C3%BC%7C%253A*%7B%7D:%253A%22%2F',
+    'idem:t1%3Aa:b',
+    'idem:t1:a%3Ab',
+  ]);
+});
+
+test('C22: two tenants with the same key: two effects, and neither sees the other', async () => {
+  const other = { ...(await newRequest(rig)), key: request.key };
+  for (const each of [request, other]) {
+    expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+    const again = await send(s.spend, each);
+    expect([kindOf(again), again.json['userId']]).toEqual(['200 replayed', each.principal]);
+    expect(await effectsOn(rig, each)).toBe(1);
+  }
+});
+
+describe('C44: a retention below a second', () => {
+  test('is kept to the millisecond, and the marker answers beyond it', async () => {
+    s = spender(rig, { BACKSTOP_RETENTION_MS: '500' });
+    await send(s.spend, request);
+    const [entry] = await rig.redis.entries();
+    const [marker] = await rig.db.sql<{ expires: string }>(
+      `SELECT floor(extract(epoch FROM created_at) * 1000) + 500 AS expires
+         FROM player_mutation_idempotency WHERE user_id = $1`,
+      [request.principal],
+    );
+    // Gone already only if this machine slept for half a second.
+    expect([undefined, Number(marker?.expires)]).toContain(entry?.expiresAtMs);
+    await eventually(async () => (await rig.redis.entries()).length === 0, 'expired');
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test.each(['0', '0.5', '-500', '500ms'])('%s is refused at start', (value) => {
+    const environment = { DATABASE_URL: rig.db.apiUrl, BACKSTOP_RETENTION_MS: value };
+    expect(() => loadConfig(environment)).toThrow(ConfigError);
+    expect(() => loadConfig(environment)).toThrow('BACKSTOP_RETENTION_MS');
+  });
+});

@@ -1,0 +1,277 @@
+/** Two requests with one key at the same time, and whose entry it is that stands in Redis. */
+import middy, { type MiddlewareObj } from '@middy/core';
+import type { Context } from 'aws-lambda';
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import {
+  createRedis,
+  type HttpEvent,
+  type HttpResponse,
+  idempotency,
+  markerStore,
+  type OnceContext,
+  Problem,
+  problemResponses,
+  redisFastPath,
+} from '../../../shared/index.ts';
+import type { Tx } from '../../../shared/postgres/transaction.ts';
+import { answerOf, httpEvent, lambdaContext, send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  effectsOn,
+  endingWith,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  markersFor,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+  seenAtMarker,
+  spender,
+  warmSpender,
+} from './rig.ts';
+
+const rig = faultRig(PATIENT);
+let s: Spender;
+let request: SpendRequest;
+beforeEach(async () => {
+  s = spender(rig);
+  request = await newRequest(rig);
+});
+
+const otherBody = () => ({ ...request, body: { amount: 11 } });
+
+/** Spends, and then throws. */
+const failing = () =>
+  endingWith(s.service, async () => {
+    throw new Problem('NOT_FOUND', 'Thrown by the test.');
+  });
+
+/** Makes the one entry that stands there expire, as it does when its owner takes too long. */
+async function expireEntry(): Promise<void> {
+  const { key } = await rig.redis.entry();
+  await rig.redis.raw.pexpire(key, 1);
+  await eventually(async () => (await rig.redis.raw.exists(key)) === 0, 'expired');
+}
+
+test('C01: only the acquirer releases', async () => {
+  const letGo = await holdPlayer(rig, request);
+  const a = send(s.spend, request);
+  await seenBlocked(rig.db);
+  const pending = await rig.redis.entry();
+  for (const _ of ['B', 'C']) {
+    const busy = await send(s.spend, request);
+    expect([kindOf(busy), busy.json['retryable']]).toEqual(['409 ABORTED', true]);
+    expect((await rig.redis.entry()).value).toBe(pending.value);
+  }
+  await letGo();
+  const fresh = await a;
+  expect(kindOf(fresh)).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, otherBody()))).toBe('422 KEY_REUSED');
+  const replay = await send(s.spend, request);
+  expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await markersFor(rig, request)).toEqual([request.key]);
+});
+
+test('C15: another payload while the first is in flight is a mismatch before it is busy', async () => {
+  const letGo = await holdPlayer(rig, request);
+  const a = send(s.spend, request);
+  await seenBlocked(rig.db);
+  const reused = await send(s.spend, otherBody());
+  expect([kindOf(reused), reused.headers['retry-after']]).toEqual(['422 KEY_REUSED', undefined]);
+  expect(kindOf(await send(s.spend, request))).toBe('409 ABORTED');
+  await letGo();
+  expect(kindOf(await a)).toBe('200 fresh');
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+describe('Retry-After while another is in flight', () => {
+  test.each([
+    { remainingMs: 28_000, seconds: '2' },
+    { remainingMs: 1900, seconds: '1' },
+  ])('$seconds s where the owner has $remainingMs ms of Lambda time', async (owner) => {
+    const letGo = await holdPlayer(rig, request);
+    const a = send(s.spend, request, lambdaContext(owner.remainingMs));
+    await seenBlocked(rig.db);
+    const busy = await send(s.spend, request);
+    expect([kindOf(busy), busy.headers['retry-after']]).toEqual(['409 ABORTED', owner.seconds]);
+    await letGo();
+    expect(kindOf(await a)).toBe('200 fresh');
+  });
+
+  test('1 s where the owner is past its deadline and its entry still stands', async () => {
+    const letGo = await holdPlayer(rig, request);
+    const a = send(s.spend, request, lambdaContext(1300));
+    await seenBlocked(rig.db);
+    const { json, value, key } = await rig.redis.entry();
+    expect(kindOf(await a)).toBe('409 CONTENTION');
+    await letGo();
+    // As a crashed owner leaves it.
+    await rig.redis.raw.set(key, value, 'PXAT', Number(json?.['deadlineMs']) + 1000);
+    await eventually(async () => Date.now() > Number(json?.['deadlineMs']), 'past the deadline');
+    const busy = await send(s.spend, request);
+    expect([kindOf(busy), busy.headers['retry-after']]).toEqual(['409 ABORTED', '1']);
+    await eventually(async () => kindOf(await send(s.spend, request)) === '200 fresh', 'expired');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+describe('C34: the owner outlives its pending entry and B claims', () => {
+  test('A commits: C replays', async () => {
+    const letGo = await holdPlayer(rig, request);
+    const a = send(s.spend, request);
+    await seenBlocked(rig.db);
+    await expireEntry();
+    const b = send(s.spend, request);
+    await seenAtMarker(rig);
+    expect((await rig.redis.entry()).json).toMatchObject({ state: 'pending' });
+    expect(kindOf(await send(s.spend, request))).toBe('409 ABORTED');
+    await letGo();
+    const fresh = await a;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    expect(kindOf(await b)).toBe('409 ALREADY_EXISTS');
+    // B's release came after A's publish, or before: either way A's answer stands.
+    const c = await send(s.spend, request);
+    expect([kindOf(c), c.text]).toEqual(['200 replayed', fresh.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('A fails: its release leaves the entry of B, who runs; C replays', async () => {
+    const letGo = await holdPlayer(rig, request);
+    const a = send(failing(), request);
+    await seenBlocked(rig.db);
+    await expireEntry();
+    // B is caught between its claim of L1 and its transaction, so that A ends first.
+    const held = rig.postgresProxy.holdAt('claim_marker');
+    const b = send(s.spend, request);
+    await held;
+    const entryOfB = await rig.redis.entry();
+    await letGo();
+    expect(kindOf(await a)).toBe('404 NOT_FOUND');
+    expect((await rig.redis.entry()).value).toBe(entryOfB.value);
+    expect(kindOf(await send(s.spend, request))).toBe('409 ABORTED');
+    await rig.postgresProxy.pass();
+    const ran = await b;
+    expect(kindOf(ran)).toBe('200 fresh');
+    const c = await send(s.spend, request);
+    expect([kindOf(c), c.text]).toEqual(['200 replayed', ran.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+test('C40: FLUSHALL while A is in its transaction: B waits for the marker', async () => {
+  const letGo = await holdPlayer(rig, request);
+  const a = send(s.spend, request);
+  const [owner] = await seenBlocked(rig.db);
+  await rig.redis.raw.flushall();
+  const b = send(s.spend, request);
+  expect((await seenAtMarker(rig)).blockers).toEqual([owner?.pid]);
+  await letGo();
+  expect(kindOf(await a)).toBe('200 fresh');
+  const refused = await b;
+  expect(kindOf(refused)).toBe('409 ALREADY_EXISTS');
+  expect(refused.headers['retry-after']).toBeUndefined();
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('C46: a claim that expired before its release delays no answer', async () => {
+  s = await warmSpender(rig);
+  const letGo = await holdPlayer(rig, request);
+  const a = send(failing(), request);
+  await seenBlocked(rig.db);
+  await expireEntry();
+  const startMs = performance.now();
+  await letGo();
+  expect(kindOf(await a)).toBe('404 NOT_FOUND');
+  expect(performance.now() - startMs).toBeLessThan(1000);
+  expect(s.failures).not.toHaveBeenCalled();
+  expect(await rig.redis.entries()).toEqual([]);
+});
+
+test('C32: no process remembers what it saw: the one that heard "pending" replays', async () => {
+  const other = spender(rig);
+  const letGo = await holdPlayer(rig, request);
+  const a = send(s.spend, request);
+  await seenBlocked(rig.db);
+  for (const { spend } of [s, other])
+    expect(kindOf(await send(spend, request))).toBe('409 ABORTED');
+  await letGo();
+  const fresh = await a;
+  for (const { spend } of [s, other]) {
+    const replay = await send(spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+  }
+  await rig.redis.raw.flushall();
+  for (const { spend } of [s, other]) {
+    expect(kindOf(await send(spend, request))).toBe('409 ALREADY_EXISTS');
+  }
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+describe('C27: between COMMIT and its publish', () => {
+  test('the deadline passes: the publish is made all the same', async () => {
+    s = await warmSpender(rig);
+    const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
+    const deadlineMs = Date.now() + 400;
+    const a = send(s.spend, request, lambdaContext(1400));
+    await committed;
+    await eventually(async () => Date.now() > deadlineMs, 'past the deadline');
+    await rig.postgresProxy.pass();
+    const fresh = await a;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    const replay = await send(s.spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test("somebody's middy answers early and aborts: the publish is made all the same", async () => {
+    const handler = impatient();
+    const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
+    const early = handler(httpEvent(request), lambdaContext(2000));
+    await committed;
+    expect(answerOf(await early).text).toBe('early');
+    expect(kindOf(await send(s.spend, request))).toBe('409 ABORTED');
+    await rig.postgresProxy.pass();
+    const replay = await eventually(async () => {
+      const answer = await send(s.spend, request);
+      return kindOf(answer) !== '409 ABORTED' && answer;
+    }, 'published');
+    expect([kindOf(replay), replay.json['coins']]).toEqual(['200 replayed', 990]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+/** The library's parts under a middy that is not ours: it answers after 300 ms and lets the rest run on. */
+function impatient() {
+  const { service } = s;
+  const { config, database } = service;
+  const redis = createRedis({ url: rig.redisProxy.url, commandTimeoutMs: 900, onError: () => {} });
+  onTestFinished(() => redis.disconnect());
+  const fastPath = redisFastPath({
+    redis,
+    connectBudgetMs: 5000,
+    coolDownMs: 1000,
+    onFailure: () => {},
+  });
+  const store = markerStore({ database, retentionMs: config.retentionMs });
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({
+    timeoutEarlyInMillis: 1700,
+    timeoutEarlyResponse: () => ({ statusCode: 504, body: 'early' }),
+  })
+    .use(problemResponses({}) as Step)
+    .use(idempotency<Tx>({ ...config, fastPath, store, keyMode: 'required', report: () => {} }))
+    .handler((_event, { once, principal }) =>
+      once(async (tx) => {
+        const { rows } = await tx.query<{ coins: string }>(
+          `UPDATE players SET coins = coins - 10, data_version = data_version + 1
+            WHERE user_id = $1 RETURNING coins`,
+          [principal],
+        );
+        return { statusCode: 200, body: JSON.stringify({ coins: Number(rows[0]?.coins) }) };
+      }),
+    ) as unknown as (event: HttpEvent, context: Context) => Promise<HttpResponse>;
+}
+
+type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;

@@ -1,0 +1,137 @@
+/**
+ * A SET NX whose answer is lost or late may have been carried out. The request goes
+ * on without L1, and when it has ended no pending entry stands that nobody works on.
+ */
+import { beforeEach, describe, expect, test } from 'vitest';
+import { Problem } from '../../../shared/index.ts';
+import { send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  effectsOn,
+  endingWith,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  newRequest,
+  type Spender,
+  type SpendRequest,
+  spender,
+  warmSpender,
+} from './rig.ts';
+
+const rig = faultRig();
+let s: Spender;
+let request: SpendRequest;
+beforeEach(async () => {
+  s = await warmSpender(rig);
+  request = await newRequest(rig);
+});
+
+const failing = () =>
+  endingWith(s.service, async () => {
+    throw new Problem('NOT_FOUND', 'Thrown by the test.');
+  });
+
+/** How many commands of the product Redis has carried out. */
+async function carriedOut(): Promise<number> {
+  const stats = await rig.redis.raw.info('commandstats');
+  const calls = (name: string) =>
+    Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  return calls('set') + calls('eval');
+}
+
+const FAULTS = [
+  {
+    name: 'its answer is lost with the connection',
+    strike: () => rig.redisProxy.dropAfter('NX'),
+  },
+  {
+    name: 'its answer is lost in silence',
+    strike: () => rig.redisProxy.dropAfter('NX', 'silence'),
+  },
+  {
+    name: 'its answer is late',
+    strike: async () => rig.redisProxy.delay({ toClient: 250 }),
+  },
+  {
+    name: 'it arrives late',
+    strike: async () => rig.redisProxy.delay({ toServer: 250 }),
+  },
+  {
+    name: 'Redis stands still, and then goes on',
+    strike: async () => rig.redis.freeze(),
+  },
+];
+
+describe.each(FAULTS)('SET NX: $name', ({ strike }) => {
+  test('a request that fails leaves nothing, and the next one runs', async () => {
+    const before = await carriedOut();
+    const struck = strike();
+    const answer = await send(failing(), request);
+    await struck;
+    expect(kindOf(answer)).toBe('404 NOT_FOUND');
+    expect(s.failures).toHaveBeenCalledWith('claim');
+    rig.redis.thaw();
+    await eventually(async () => (await carriedOut()) >= before + 2, 'claim and release');
+    expect(await rig.redis.entries()).toEqual([]);
+    expect(kindOf(await send(spender(rig).spend, request))).toBe('200 fresh');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('a request that succeeds is published, and the next one replays', async () => {
+    const before = await carriedOut();
+    const struck = strike();
+    const fresh = await send(s.spend, request);
+    await struck;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    rig.redis.thaw();
+    await eventually(async () => (await carriedOut()) >= before + 2, 'claim and publish');
+    expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
+    await rig.redisProxy.pass();
+    const replay = await send(spender(rig).spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+describe('a cool-down that begins while a request is at work', () => {
+  /** Three others find L1 dead; then it is well again, and left alone. */
+  async function beginCoolDown(): Promise<void> {
+    const others = await newRequest(rig);
+    rig.redisProxy.freezeOpen();
+    for (let i = 0; i < 3; i++) {
+      const stale = { ...others, key: `k${i}`, headers: { 'if-match': '"9"' } };
+      await send(s.spend, stale);
+    }
+    await rig.redisProxy.pass();
+    const touched = rig.redisProxy.count('idem:');
+    expect(kindOf(await send(s.spend, others))).toBe('200 fresh');
+    expect(touched()).toBe(0);
+  }
+
+  test('does not keep it from giving its key back', async () => {
+    s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
+    const letGo = await holdPlayer(rig, request);
+    const answer = send(failing(), request);
+    await seenBlocked(rig.db);
+    await beginCoolDown();
+    expect(await rig.redis.entry()).toMatchObject({ json: { state: 'pending' } });
+    await letGo();
+    expect(kindOf(await answer)).toBe('404 NOT_FOUND');
+    expect(await rig.redis.entries()).toEqual([]);
+  });
+
+  test('does not keep it from publishing', async () => {
+    s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
+    const letGo = await holdPlayer(rig, request);
+    const answer = send(s.spend, request);
+    await seenBlocked(rig.db);
+    await beginCoolDown();
+    await letGo();
+    const fresh = await answer;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    const replay = await send(spender(rig).spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});

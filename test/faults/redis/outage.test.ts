@@ -1,0 +1,321 @@
+/** Losing Redis costs latency and stored bodies, never correctness, and not for longer than it lasts. */
+import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { type Answer, lambdaContext, newKey, send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  countKinds,
+  effectsOn,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+  spender,
+  warmSpender,
+} from './rig.ts';
+
+const rig = faultRig();
+let request: SpendRequest;
+beforeEach(async () => {
+  request = await newRequest(rig);
+});
+
+/** Longer than any test, and short enough to wait for its end. */
+const COOL_LONG = { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' };
+const COOL_BRIEFLY = { BACKSTOP_REDIS_COOL_DOWN_MS: '300' };
+
+const stepsFailed = ({ failures }: Spender) => failures.mock.calls.map(([step]) => step);
+
+/** Another key of the same player. */
+const another = (): SpendRequest => ({ ...request, key: newKey() });
+
+/** Until a request is replayed again: a new one each time, so that L1 holds nothing of it before. */
+async function fastPathBack({ spend }: Spender): Promise<void> {
+  await eventually(async () => {
+    const probe = await newRequest(rig);
+    expect(kindOf(await send(spend, probe))).toBe('200 fresh');
+    const again = await send(spend, probe);
+    expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(kindOf(again));
+    expect(await effectsOn(rig, probe)).toBe(1);
+    return kindOf(again) === '200 replayed';
+  }, 'the fast path back');
+}
+
+describe('C37: a black-holed Redis costs its budget and no more', () => {
+  test('before the first connection', async () => {
+    rig.redisProxy.blackHole();
+    const s = spender(rig);
+    await s.service.dependencies['postgres']?.();
+    const startMs = performance.now();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    // 250 ms to connect, 100 ms to publish.
+    expect(performance.now() - startMs).toBeLessThan(1000);
+    expect(stepsFailed(s)).toEqual(['claim', 'publish']);
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('on a connection that stands', async () => {
+    const s = await warmSpender(rig);
+    const touched = rig.redisProxy.count('idem:');
+    rig.redisProxy.blackHole();
+    const startMs = performance.now();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    const tookMs = performance.now() - startMs;
+    // 100 ms for each of the two commands.
+    expect(tookMs).toBeGreaterThan(190);
+    expect(tookMs).toBeLessThan(1000);
+    expect([stepsFailed(s), touched()]).toEqual([['claim', 'publish'], 2]);
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+describe('cool-down', () => {
+  test('after 3 failures the next requests leave Redis alone', async () => {
+    const s = await warmSpender(rig, COOL_LONG);
+    rig.redisProxy.blackHole();
+    await send(s.spend, request);
+    await send(s.spend, another());
+    const touched = rig.redisProxy.count('idem:');
+    const failed = stepsFailed(s).length;
+    expect(failed).toBeGreaterThanOrEqual(3);
+    expect(kindOf(await send(s.spend, another()))).toBe('200 fresh');
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect([touched(), stepsFailed(s).length]).toEqual([0, failed]);
+    expect(await effectsOn(rig, request)).toBe(3);
+  });
+
+  test('while it lasts one request at a time tries again, and the others do not wait long', async () => {
+    const s = await warmSpender(rig, COOL_BRIEFLY);
+    rig.redisProxy.blackHole();
+    for (let i = 0; i < 3; i++) await send(s.spend, another());
+    const touched = rig.redisProxy.count('NX');
+    const endMs = performance.now() + 1000;
+    let sent = 0;
+    while (performance.now() < endMs) {
+      expect(kindOf(await send(s.spend, await newRequest(rig)))).toBe('200 fresh');
+      sent++;
+    }
+    // At most one probe in 300 ms, and time for many requests between them.
+    expect(touched()).toBeLessThanOrEqual(4);
+    expect(sent).toBeGreaterThan(touched() + 5);
+  });
+
+  test('when Redis answers again the fast path is back, without a restart', async () => {
+    const s = await warmSpender(rig, COOL_BRIEFLY);
+    rig.redisProxy.blackHole();
+    for (let i = 0; i < 3; i++) await send(s.spend, another());
+    await rig.redisProxy.pass();
+    await fastPathBack(s);
+  });
+
+  test('also when the old connection stays dead without a word, as after a failover', async () => {
+    const s = await warmSpender(rig, COOL_BRIEFLY);
+    rig.redisProxy.freezeOpen();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    await fastPathBack(s);
+  });
+
+  test('also when it crashed and came back, and nobody complains on the console', async () => {
+    const complaint = vi.spyOn(console, 'error');
+    onTestFinished(() => complaint.mockRestore());
+    const s = await warmSpender(rig, COOL_BRIEFLY);
+    await rig.redis.crash();
+    for (let i = 0; i < 3; i++) expect(kindOf(await send(s.spend, another()))).toBe('200 fresh');
+    await rig.redis.restart();
+    await fastPathBack(s);
+    expect(complaint).not.toHaveBeenCalled();
+  });
+});
+
+test('C38: CLIENT KILL between invocations: 200 each time, and the fast path is soon back', async () => {
+  const s = await warmSpender(rig);
+  for (let round = 0; round < 5; round++) {
+    await eventually(
+      async () => Number(await rig.redis.raw.call('CLIENT', 'KILL', 'TYPE', 'normal')) > 0,
+      'a connection to kill',
+    );
+    const each = another();
+    const startMs = performance.now();
+    expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+    expect(performance.now() - startMs).toBeLessThan(1000);
+    expect(['200 replayed', '409 ALREADY_EXISTS']).toContain(kindOf(await send(s.spend, each)));
+  }
+  expect(await effectsOn(rig, request)).toBe(5);
+  await fastPathBack(s);
+});
+
+test('a primary that became a replica: the client connects anew, to whatever the endpoint means by now', async () => {
+  const s = await warmSpender(rig, COOL_BRIEFLY);
+  const { traffic } = rig.redisProxy;
+  const before = traffic.connections;
+  onTestFinished(async () => void (await rig.redis.raw.replicaof('NO', 'ONE')));
+  await rig.redis.raw.replicaof('127.0.0.1', 1);
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+  expect(stepsFailed(s)).toContain('claim');
+  await eventually(async () => traffic.connections > before, 'a new connection');
+  await rig.redis.raw.replicaof('NO', 'ONE');
+  await fastPathBack(s);
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('a connection lost between invocations costs neither the request nor its stored body', async () => {
+  const s = await warmSpender(rig);
+  for (let round = 0; round < 3; round++) {
+    rig.redisProxy.reset();
+    const each = another();
+    expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+    await fastPathBack(s);
+    expect(kindOf(await send(s.spend, each))).toBe('200 replayed');
+  }
+});
+
+describe('C45', () => {
+  test('Redis down: 200, effects 1; its repeat is answered by the marker', async () => {
+    await rig.redis.crash();
+    for (const s of [spender(rig), await warmSpenderOfPostgres()]) {
+      const each = await newRequest(rig);
+      expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+      const again = await send(s.spend, each);
+      expect(kindOf(again)).toBe('409 ALREADY_EXISTS');
+      expect(again.headers['link']).toBe('</players/me>; rel="related"');
+      expect(again.headers['retry-after']).toBeUndefined();
+      expect(await effectsOn(rig, each)).toBe(1);
+    }
+  });
+
+  test.each(['cold', 'warm'])('Redis and Postgres down, %s: 503, effects 0', async (start) => {
+    const s = start === 'cold' ? spender(rig) : await warmSpender(rig);
+    await Promise.all([rig.redis.crash(), rig.postgresProxy.refuse()]);
+    const down = await send(s.spend, request);
+    expect([kindOf(down), down.headers['retry-after']]).toEqual(['503 UNAVAILABLE', '1']);
+    expect(down.json['retryable']).toBe(true);
+    expect(await effectsOn(rig, request)).toBe(0);
+    await rig.postgresProxy.pass();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  async function warmSpenderOfPostgres(): Promise<Spender> {
+    const s = spender(rig);
+    await s.service.dependencies['postgres']?.();
+    return s;
+  }
+});
+
+describe('C08: the publish fails after COMMIT', () => {
+  test('Redis dies in between: 200; the retry hears ALREADY_EXISTS', async () => {
+    const s = await warmSpender(rig);
+    const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
+    const answer = send(s.spend, request);
+    await committed;
+    await rig.redis.crash();
+    await rig.postgresProxy.pass();
+    const fresh = await answer;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    expect(fresh.headers['idempotency-expires']).toBeDefined();
+    expect(stepsFailed(s)).toContain('publish');
+    await rig.redis.restart();
+    for (const { spend } of [s, spender(rig)]) expectUsedUp(await send(spend, request));
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('its connection is cut: it is said again on the next one, and the retry replays', async () => {
+    const s = await warmSpender(rig);
+    const struck = rig.redisProxy.dropBefore('completed');
+    const fresh = await send(s.spend, request);
+    await struck;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    const replay = await send(s.spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test('Redis is silent just then: busy as long as the pending entry lasts, then used up', async () => {
+    const s = await warmSpender(rig);
+    const held = rig.redisProxy.holdAt('completed');
+    const fresh = await send(s.spend, request, lambdaContext(1500));
+    await held;
+    expect(kindOf(fresh)).toBe('200 fresh');
+    rig.redisProxy.reset(); // What was held is lost.
+    await rig.redisProxy.pass();
+    expect((await rig.redis.entry()).json).toMatchObject({ state: 'pending' });
+    const other = spender(rig);
+    const last = await eventually(async () => {
+      const again = await send(other.spend, request);
+      if (again.code === 'ABORTED') expect(['1', '2']).toContain(again.headers['retry-after']);
+      return again.code !== 'ABORTED' && again;
+    }, 'the pending entry gone');
+    expectUsedUp(last);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  function expectUsedUp(answer: Answer): void {
+    expect(kindOf(answer)).toBe('409 ALREADY_EXISTS');
+    expect(answer.headers['link']).toBe('</players/me>; rel="related"');
+    expect(answer.headers['retry-after']).toBeUndefined();
+    expect(answer.json).toMatchObject({ state: '/players/me', retryable: false });
+  }
+});
+
+describe('C16: 50 in parallel with one key', () => {
+  const all = (s: Spender) => Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
+
+  test('with Redis, from a cold start', async () => {
+    const warnings: string[] = [];
+    const onWarning = (warning: Error) => warnings.push(String(warning));
+    process.on('warning', onWarning);
+    onTestFinished(() => void process.off('warning', onWarning));
+    const answers = await all(spender(rig, PATIENT));
+    const {
+      '200 fresh': fresh,
+      '200 replayed': _,
+      '409 ABORTED': __,
+      ...others
+    } = countKinds(answers);
+    expect([fresh, others]).toEqual([1, {}]);
+    expect(
+      new Set(answers.filter(({ status }) => status === 200).map(({ text }) => text)).size,
+    ).toBe(1);
+    expect(await effectsOn(rig, request)).toBe(1);
+    expect(warnings).toEqual([]);
+  });
+
+  test('without Redis', async () => {
+    await rig.redis.crash();
+    const answers = await all(spender(rig));
+    expect(countKinds(answers)).toEqual({ '200 fresh': 1, '409 ALREADY_EXISTS': 49 });
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test.each(['crash', 'black hole', 'reset'])('a %s of Redis in the middle', async (fault) => {
+    const s = await warmSpender(rig);
+    const letGo = await holdPlayer(rig, request);
+    const half = () => Array.from({ length: 25 }, () => send(s.spend, request));
+    const before = half();
+    await seenBlocked(rig.db);
+    const touched = rig.redisProxy.count('NX');
+    rig.redisProxy.delay({ toServer: 30 }); // So that some are on their way when it strikes.
+    const during = half();
+    await eventually(async () => touched() > 0, 'on their way');
+    if (fault === 'crash') await rig.redis.crash();
+    else if (fault === 'reset') rig.redisProxy.reset();
+    else rig.redisProxy.blackHole();
+    await seenBlocked(rig.db, 2); // One that L1 let pass waits for the marker.
+    await letGo();
+    const counts = countKinds(await Promise.all([...before, ...during]));
+    const {
+      '200 fresh': fresh,
+      '200 replayed': _,
+      '409 ABORTED': __,
+      '409 ALREADY_EXISTS': ___,
+      '503 UNAVAILABLE': ____,
+      ...others
+    } = counts;
+    expect([fresh, others]).toEqual([1, {}]);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});

@@ -1,0 +1,239 @@
+/** Every exit without an acknowledged COMMIT gives the key back, and nobody else's key. */
+import { beforeEach, describe, expect, test } from 'vitest';
+import { Problem } from '../../../shared/index.ts';
+import { openSession } from '../../support/database.ts';
+import { type Answer, lambdaContext, send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  COINS,
+  effectsOn,
+  endingWith,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  markersFor,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+  warmSpender,
+} from './rig.ts';
+
+const rig = faultRig(PATIENT);
+let s: Spender;
+let request: SpendRequest;
+beforeEach(async () => {
+  s = await warmSpender(rig);
+  request = await newRequest(rig);
+});
+
+interface Exit {
+  readonly name: string;
+  /** Sends the request, and makes it end like this. */
+  send(): Promise<Answer>;
+  readonly answer: string;
+  readonly retryAfter?: string;
+  /** What the next one with this key hears, once all is well again. */
+  readonly next: string;
+}
+
+const EXITS: Exit[] = [
+  {
+    name: 'the work throws a problem',
+    send: () => send(throwing(new Problem('NOT_FOUND', 'Thrown by the test.')), request),
+    answer: '404 NOT_FOUND',
+    next: '200 fresh',
+  },
+  {
+    name: 'the work throws an error',
+    send: () => send(throwing(new Error('Thrown by the test.')), request),
+    answer: '500 INTERNAL',
+    next: '200 fresh',
+  },
+  {
+    name: 'the work throws what is no error',
+    send: () => send(throwing(undefined), request),
+    answer: '500 INTERNAL',
+    next: '200 fresh',
+  },
+  {
+    name: 'the work returns a 5xx',
+    send: () =>
+      send(
+        endingWith(s.service, async () => ({ statusCode: 502, body: 'upstream' })),
+        request,
+      ),
+    answer: '502 fresh',
+    next: '200 fresh',
+  },
+  {
+    name: 'the work returns what is no response',
+    send: () =>
+      send(
+        endingWith(s.service, async () => ({}) as never),
+        request,
+      ),
+    answer: '500 INTERNAL',
+    next: '200 fresh',
+  },
+  {
+    name: 'If-Match is stale',
+    send: () => send(s.spend, { ...request, headers: { 'if-match': '"9"' } }),
+    answer: '412 VERSION_MISMATCH',
+    next: '200 fresh',
+  },
+  {
+    name: 'the key was used up',
+    send: async () => {
+      await send(s.spend, request);
+      await rig.redis.raw.flushall();
+      return send(s.spend, request);
+    },
+    answer: '409 ALREADY_EXISTS',
+    next: '409 ALREADY_EXISTS',
+  },
+  {
+    name: 'another transaction holds the marker past the deadline',
+    send: async () => {
+      const other = await openSession(rig.db.adminUrl);
+      await other.query('BEGIN');
+      await other.query(
+        'INSERT INTO player_mutation_idempotency (user_id, request_id) VALUES ($1, $2)',
+        [request.principal, request.key],
+      );
+      const answer = send(s.spend, request, lambdaContext(1300));
+      await seenBlocked(rig.db);
+      const aborted = await answer;
+      await other.query('ROLLBACK');
+      return aborted;
+    },
+    answer: '409 ABORTED',
+    retryAfter: '1',
+    next: '200 fresh',
+  },
+  {
+    name: 'another transaction holds the row past the deadline',
+    send: async () => {
+      const letGo = await holdPlayer(rig, request);
+      const answer = send(s.spend, request, lambdaContext(1300));
+      await seenBlocked(rig.db);
+      const contended = await answer;
+      await letGo();
+      return contended;
+    },
+    answer: '409 CONTENTION',
+    retryAfter: '1',
+    next: '200 fresh',
+  },
+  {
+    name: 'no time is left',
+    send: () => send(s.spend, request, lambdaContext(990)),
+    answer: '503 UNAVAILABLE',
+    retryAfter: '1',
+    next: '200 fresh',
+  },
+  {
+    name: 'Postgres is down',
+    send: async () => {
+      await rig.postgresProxy.refuse();
+      const answer = await send(s.spend, request);
+      await rig.postgresProxy.pass();
+      return answer;
+    },
+    answer: '503 UNAVAILABLE',
+    retryAfter: '1',
+    next: '200 fresh',
+  },
+  {
+    name: 'the answer to COMMIT is lost, and Postgres with it',
+    send: async () => {
+      const lost = rig.postgresProxy.dropAfter('COMMIT\0').then(rig.postgresProxy.refuse);
+      const answer = await send(s.spend, request, lambdaContext(1300));
+      await lost;
+      await rig.postgresProxy.pass();
+      return answer;
+    },
+    answer: '503 OUTCOME_UNKNOWN',
+    retryAfter: '1',
+    next: '409 ALREADY_EXISTS',
+  },
+];
+
+const throwing = (error: unknown) =>
+  endingWith(s.service, async () => {
+    throw error;
+  });
+
+describe.each(EXITS)('$name', (exit) => {
+  test(`${exit.answer}, the entry is gone, and the next one hears ${exit.next}`, async () => {
+    const answer = await exit.send();
+    expect(kindOf(answer)).toBe(exit.answer);
+    expect(answer.headers['retry-after']).toBe(exit.retryAfter);
+    expect(await rig.redis.entries()).toEqual([]);
+    expect(s.failures).not.toHaveBeenCalled();
+    // The pool may have to replace what was cut.
+    const next = await eventually(async () => {
+      const again = await send(s.spend, request);
+      return again.code !== 'UNAVAILABLE' && again;
+    }, 'Postgres back');
+    expect(kindOf(next)).toBe(exit.next);
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+});
+
+test('a refusal that is returned is committed, published and replayed, not released', async () => {
+  const short = { ...request, body: { amount: COINS + 1 } };
+  expect(kindOf(await send(s.spend, short))).toBe('402 INSUFFICIENT_COINS');
+  expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
+  const replay = await send(s.spend, short);
+  expect(kindOf(replay)).toBe('402 INSUFFICIENT_COINS');
+  expect(replay.headers['idempotency-replayed']).toBe('true');
+  expect(await markersFor(rig, request)).toEqual([request.key]);
+  expect(await effectsOn(rig, request)).toBe(0);
+});
+
+test('what is refused before once claims nothing', async () => {
+  const touched = rig.redisProxy.count('idem:');
+  const refused = [
+    await send(s.spend, { ...request, key: null }),
+    await send(s.spend, { ...request, key: 'a b' }),
+    await send(s.spend, { ...request, body: { amount: 0 } }),
+    await send(s.spend, { ...request, rawBody: '{' }),
+    await send(s.spend, { ...request, principal: undefined }),
+  ];
+  expect(refused.map(kindOf)).toEqual([
+    '400 KEY_REQUIRED',
+    '400 KEY_MALFORMED',
+    '400 BODY_INVALID',
+    '400 BODY_INVALID',
+    '401 UNAUTHENTICATED',
+  ]);
+  expect(touched()).toBe(0);
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+});
+
+test('C41: it is one command that declares its one key', async () => {
+  const said = await rig.redis.monitor();
+  const handler = throwing(new Problem('NOT_FOUND', 'Thrown by the test.'));
+  await send(handler, request);
+  const [set, release, ...others] = await said();
+  const key = `idem:${request.principal}:${request.key}`;
+  expect(set?.slice(0, 2)).toEqual(['set', key]);
+  expect(release).toEqual(['eval', expect.any(String), '1', key, set?.[2]]);
+  // What the script does is told too.
+  expect(others.map(([command]) => command?.toLowerCase())).toEqual(['get', 'del']);
+});
+
+describe("another's entry is never released", () => {
+  test.each(['pending', 'completed'])('a %s one that took the place of our own', async (state) => {
+    const letGo = await holdPlayer(rig, request);
+    const answer = send(throwing(new Problem('NOT_FOUND', 'Thrown by the test.')), request);
+    await seenBlocked(rig.db);
+    const { key, json } = await rig.redis.entry();
+    const other = JSON.stringify({ ...json, state, token: '00000000-0000-4000-8000-000000000000' });
+    await rig.redis.raw.set(key, other, 'KEEPTTL');
+    await letGo();
+    expect(kindOf(await answer)).toBe('404 NOT_FOUND');
+    expect((await rig.redis.entry()).value).toBe(other);
+  });
+});

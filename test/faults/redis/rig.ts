@@ -1,0 +1,167 @@
+/** What each file here needs: real Postgres, a Redis of its own, and a fault proxy before each. */
+import type pg from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, type MockInstance, vi } from 'vitest';
+import * as z from 'zod/mini';
+import { spendCoins } from '../../../functions/players/spend-coins.ts';
+import type { Handler, HttpResponse, Service } from '../../../shared/index.ts';
+import type { Tx } from '../../../shared/postgres/transaction.ts';
+import {
+  createTestDatabase,
+  markersOf,
+  openSession,
+  playerOf,
+  seedPlayer,
+  type TestDatabase,
+} from '../../support/database.ts';
+import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
+import { type PrivateRedis, startPrivateRedis } from '../../support/redis.ts';
+import { type Answer, newKey } from '../../support/requests.ts';
+import { testService } from '../../support/service.ts';
+import { type BlockedSession, eventually, seenBlocked } from '../../support/waiting.ts';
+
+export const COINS = 1000;
+
+export interface Rig {
+  readonly db: TestDatabase;
+  readonly redis: PrivateRedis;
+  /** On the way of every service to Redis, and to Postgres. */
+  readonly redisProxy: FaultProxy;
+  readonly postgresProxy: FaultProxy;
+  /** Of every service here. */
+  readonly environment: Record<string, string>;
+}
+
+/** Budgets that no busy machine overruns, for what is not about them. */
+export const PATIENT = {
+  BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
+  BACKSTOP_REDIS_CONNECT_BUDGET_MS: '5000',
+};
+
+/** Call it at the head of a file: starts the servers, and mends them between tests. */
+export function faultRig(environment: Record<string, string> = {}): Rig {
+  const rig = { environment } as { -readonly [Part in keyof Rig]: Rig[Part] };
+  beforeAll(async () => {
+    [rig.db, rig.redis] = await Promise.all([createTestDatabase(), startPrivateRedis()]);
+    rig.redisProxy = await startFaultProxy(rig.redis.url);
+    rig.postgresProxy = await startFaultProxy(rig.db.apiUrl);
+  });
+  beforeEach(async () => {
+    await rig.redis.raw.flushall();
+  });
+  afterEach(async () => {
+    rig.redis.thaw();
+    await Promise.all([rig.redisProxy.pass(), rig.postgresProxy.pass(), rig.redis.restart()]);
+  });
+  afterAll(async () => {
+    await Promise.all([rig.redisProxy.close(), rig.postgresProxy.close()]);
+    await Promise.all([rig.redis.close(), rig.db.drop()]);
+  });
+  return rig;
+}
+
+export interface Spender {
+  readonly service: Service;
+  /** The handler of spend-coins. */
+  readonly spend: Handler;
+  /** Told of each failure of L1, by its step. */
+  readonly failures: MockInstance<(step: string) => void>;
+}
+
+/** One execution environment, with both proxies on its way. */
+export function spender(rig: Rig, environment: Record<string, string> = {}): Spender {
+  const service = testService(
+    { apiUrl: rig.postgresProxy.url },
+    { REDIS_URL: rig.redisProxy.url, ...rig.environment, ...environment },
+  );
+  const failures = vi.spyOn(service.meter, 'fastPathFailure');
+  return { service, spend: service.mutation(spendCoins), failures };
+}
+
+/** As `spender`, and its connections to both servers stand already. */
+export async function warmSpender(rig: Rig, environment?: Record<string, string>) {
+  const warm = spender(rig, environment);
+  const { dependencies } = warm.service;
+  for (const name of ['redis', 'postgres'] as const) {
+    await eventually(async () => {
+      const isUp = dependencies[name]?.().then(() => true);
+      return isUp?.catch(() => false);
+    }, `${name} up`);
+  }
+  return warm;
+}
+
+export interface SpendRequest {
+  readonly principal: string;
+  readonly key: string;
+  readonly body: { readonly amount: number };
+}
+
+/** A new player with 1,000 coins, and a request to spend 10 of them. */
+export async function newRequest(rig: Rig): Promise<SpendRequest> {
+  const principal = newKey();
+  await seedPlayer(rig.db, principal, COINS);
+  return { principal, key: newKey(), body: { amount: 10 } };
+}
+
+/** How often the player was written: one version for each. */
+export async function effectsOn(rig: Rig, { principal }: SpendRequest): Promise<number> {
+  const { coins, version } = await playerOf(rig.db, principal);
+  const effects = version - 1;
+  if (COINS - coins !== 10 * effects) throw new Error(`${coins} coins after ${effects} effects`);
+  return effects;
+}
+
+export const markersFor = (rig: Rig, { principal }: SpendRequest) => markersOf(rig.db, principal);
+
+/** Locks the player's row, so that a request stands still inside its transaction. */
+export async function holdPlayer(rig: Rig, request: SpendRequest): Promise<() => Promise<void>> {
+  const session = await openSession(rig.db.adminUrl);
+  await session.query('BEGIN');
+  await session.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);
+  return () => end(session);
+}
+
+/** Until one request waits for the marker of another, who stands still itself. */
+export function seenAtMarker(rig: Rig): Promise<BlockedSession> {
+  return eventually(async () => {
+    const blocked = await seenBlocked(rig.db, 2);
+    // The text may be older than the wait: one is a snapshot and the other is not.
+    return blocked.find(
+      ({ query, blockers }) =>
+        query.includes('claim_marker') && blocked.some(({ pid }) => blockers.includes(pid)),
+    );
+  }, 'a claim that waits for another');
+}
+
+async function end(session: pg.Client): Promise<void> {
+  await session.query('COMMIT');
+}
+
+/** A mutation that spends ten coins and ends as it is told to. */
+export function endingWith(service: Service, ending: (tx: Tx) => Promise<HttpResponse>): Handler {
+  return service.mutation({
+    name: 'ending',
+    body: z.looseObject({}),
+    stateUrl: '/players/me',
+    run: ({ principal, once }) =>
+      once(async (tx) => {
+        await tx.query(
+          'UPDATE players SET coins = coins - 10, data_version = data_version + 1 WHERE user_id = $1',
+          [principal],
+        );
+        return ending(tx);
+      }),
+  });
+}
+
+/** What an answer is, in one word: its problem code, else `fresh` or `replayed` with its status. */
+export function kindOf(answer: Answer): string {
+  if (answer.code !== undefined) return `${answer.status} ${answer.code}`;
+  return `${answer.status} ${answer.headers['idempotency-replayed'] ? 'replayed' : 'fresh'}`;
+}
+
+export function countKinds(answers: readonly Answer[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const answer of answers) counts[kindOf(answer)] = (counts[kindOf(answer)] ?? 0) + 1;
+  return counts;
+}
