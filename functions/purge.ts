@@ -4,8 +4,8 @@ import { deployedPurge } from '../shared/index.ts';
 const purge = deployedPurge();
 
 /**
- * Run by the schedule, with `{ worker, workers }`, `{}` or any envelope around it:
- * what comes in does not decide what is deleted. Answers an object, since a
- * scheduled function that answers nothing is reported locally as a time-out.
+ * Run by the schedule, with `{ worker, workers }`, `{}` or any envelope around it.
+ * Answers an object, since a scheduled function that answers nothing is reported
+ * locally as a time-out.
  */
-export const handler = (_event: unknown, context: Partial<Context>) => purge.run(context);
+export const handler = (event: unknown, context: Partial<Context>) => purge.run(context, event);

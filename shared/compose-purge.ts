@@ -4,38 +4,71 @@ import { type Config, loadConfig } from './config.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
 import { createDatabase } from './postgres/pool.ts';
-import { type PurgeResult, purgeMarkers } from './purge/worker.ts';
+import { markerTable } from './purge/expiring-table.ts';
+import { paceByTime } from './purge/pace.ts';
+import { readShare } from './purge/share.ts';
+import { type Share, sweepExpired } from './purge/sweep.ts';
+import { type PurgeResult, runSweeps, type Sweep } from './purge/worker.ts';
 
 export interface Purge {
-  run(context: Pick<Partial<Context>, 'getRemainingTimeInMillis'>): Promise<PurgeAnswer>;
+  /**
+   * One run, until all is drained or the time is nearly up.
+   *
+   * @param event `{ worker, workers }`, worker from 0; whatever says nothing of them is
+   * worker 0 of 1. It decides what this run begins with, never what is deleted.
+   * @throws Error when worker and workers cannot be.
+   */
+  run(
+    context: Pick<Partial<Context>, 'getRemainingTimeInMillis'>,
+    event?: unknown,
+  ): Promise<PurgeAnswer>;
   close(): Promise<void>;
 }
 
-export type PurgeAnswer = Omit<PurgeResult, 'batchDurationsSeconds'>;
+export type PurgeAnswer = PurgeResult;
 
-/** The scheduled purge, on a connection and a role of its own. */
+/** The scheduled purge, on connections and a role of its own. */
 export function createPurge(config: Config): Purge {
   const logger = createLogger('backstop-purge');
   const meter = createMeter('backstop-purge');
   const { pool } = createDatabase({
     connectionString: config.purgeDatabaseUrl,
-    max: 1,
+    max: config.purgeLoops,
     pipeline: false,
     connectTimeoutMs: config.databaseConnectTimeoutMs,
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
+  const sweepsOf = (share: Share): Sweep[] => [
+    {
+      name: 'markers',
+      run: (remainingMs) =>
+        sweepExpired({
+          table: markerTable(pool, config.purgeRetentionMs + config.purgeMarginMs),
+          share,
+          batchRowsMax: config.purgeBatchRowsMax,
+          createPace: () => paceByTime(remainingMs),
+          remainingMs,
+          onBatch: () => {},
+        }),
+    },
+  ];
   return {
-    run: async ({ getRemainingTimeInMillis }) => {
-      const result = await purgeMarkers({
-        db: pool,
-        keepMs: config.purgeRetentionMs + config.purgeMarginMs,
-        batchRowsMax: config.purgeBatchRowsMax,
-        remainingMs: getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
-      });
-      const { batchDurationsSeconds: _, ...answer } = result;
-      meter.cleanup(result);
-      logger.info('purge', answer);
-      return answer;
+    run: async ({ getRemainingTimeInMillis }, event) => {
+      const share = { ...readShare(event), loops: config.purgeLoops };
+      const { result, batchDurationsSeconds, errors } = await runSweeps(
+        sweepsOf(share),
+        share.workers,
+        getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
+      );
+      for (const { sweep, error } of errors) {
+        logger.error('A sweep of the purge failed; the next run tries again', {
+          sweep,
+          error: error as Error,
+        });
+      }
+      meter.cleanup({ ...result, batchDurationsSeconds });
+      logger.info('purge', { ...result });
+      return result;
     },
     close: () => pool.end(),
   };

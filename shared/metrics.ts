@@ -14,11 +14,18 @@ export interface Meter {
   cleanup(measured: CleanupMeasured): void;
 }
 
+/** One run of the purge. What is null could not be measured, or (the drain) never ends. */
 export interface CleanupMeasured {
   readonly rows: number;
   readonly batchDurationsSeconds: readonly number[];
   /** 0 when nothing that has expired is left. */
-  readonly oldestExpiredAgeSeconds: number;
+  readonly oldestExpiredAgeSeconds: number | null;
+  readonly leftRows: number | null;
+  readonly rowsPerSecond: number;
+  readonly arrivalPerSecond: number;
+  readonly secondsToDrain: number | null;
+  /** The sweeps that failed. */
+  readonly failed: readonly string[];
 }
 
 const NAMESPACE = 'Backstop';
@@ -46,21 +53,33 @@ export function createMeter(serviceName: string): Meter {
         metrics.addDimension('step', step);
         metrics.addMetric('idempotency_fast_path_failure_total', MetricUnit.Count, 1);
       }),
-    cleanup: (measured) =>
-      emit((metrics) => {
-        metrics.addMetric('idempotency_cleanup_rows_total', MetricUnit.Count, measured.rows);
-        for (const seconds of measured.batchDurationsSeconds) {
-          metrics.addMetric(
-            'idempotency_cleanup_batch_duration_seconds',
-            MetricUnit.Seconds,
-            seconds,
-          );
-        }
-        metrics.addMetric(
-          'idempotency_oldest_expired_age_seconds',
-          MetricUnit.Seconds,
-          measured.oldestExpiredAgeSeconds,
-        );
-      }),
+    cleanup: (measured) => emit((metrics) => addCleanup(metrics, measured)),
   };
+}
+
+type Unit = (typeof MetricUnit)[keyof typeof MetricUnit];
+
+function addCleanup(metrics: Metrics, measured: CleanupMeasured): void {
+  const add = (name: string, unit: Unit, value: number | null) => {
+    if (value !== null) metrics.addMetric(name, unit, value);
+  };
+  add('idempotency_cleanup_rows_total', MetricUnit.Count, measured.rows);
+  add('idempotency_cleanup_failures_total', MetricUnit.Count, measured.failed.length);
+  add(
+    'idempotency_oldest_expired_age_seconds',
+    MetricUnit.Seconds,
+    measured.oldestExpiredAgeSeconds,
+  );
+  add('idempotency_cleanup_backlog_rows', MetricUnit.Count, measured.leftRows);
+  add('idempotency_cleanup_rows_per_second', MetricUnit.CountPerSecond, measured.rowsPerSecond);
+  add(
+    'idempotency_cleanup_arrival_rows_per_second',
+    MetricUnit.CountPerSecond,
+    measured.arrivalPerSecond,
+  );
+  add('idempotency_cleanup_drain_seconds', MetricUnit.Seconds, measured.secondsToDrain);
+  // Last: beyond 100 values Powertools sends what it has and goes on in another blob.
+  for (const seconds of measured.batchDurationsSeconds) {
+    add('idempotency_cleanup_batch_duration_seconds', MetricUnit.Seconds, seconds);
+  }
 }

@@ -235,7 +235,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-cool-down',
     fault: 'a dead Redis costs every request its time-out',
-    file: 'shared/redis/fast-path.ts',
+    file: 'shared/redis/guard.ts',
     from: 'const FAILURES_BEFORE_COOL_DOWN = 3;',
     to: 'const FAILURES_BEFORE_COOL_DOWN = 1_000_000;',
     tests: ['test/faults/redis'],
@@ -253,9 +253,8 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'purge-by-created-at',
     fault: 'completed records are purged by when they were claimed',
     file: 'shared/purge/record-sweeps.ts',
-    from: 'completed_at',
-    to: 'created_at',
-    all: true,
+    from: `column: 'completed_at'`,
+    to: `column: 'created_at'`,
     tests: [RECORD_SWEEPS],
   },
   {
@@ -263,13 +262,13 @@ export const MUTANTS: readonly Mutant[] = [
     fault: 'abandoned records are chosen first and deleted then',
     file: 'shared/purge/record-sweeps.ts',
     from: `WHERE (SELECT pg_try_advisory_xact_lock($2))
-          AND status = 'in_progress'
-          AND lease_expires_at < clock_timestamp()
-          AND created_at < $1::timestamptz`,
+        AND status = 'in_progress'
+        AND lease_expires_at < clock_timestamp()
+        AND created_at < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
     to: `WHERE (SELECT pg_try_advisory_xact_lock($2)) AND id IN (
           SELECT id FROM idempotency_records
            WHERE status = 'in_progress' AND lease_expires_at < clock_timestamp()
-             AND created_at < $1::timestamptz LIMIT 500)`,
+             AND created_at < clock_timestamp() - $1::float8 * interval '1 millisecond' LIMIT 500)`,
     tests: [RECORD_SWEEPS],
   },
   {

@@ -1,7 +1,27 @@
-import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
-import { createPurge, loadConfig } from '../../../shared/index.ts';
+import {
+  afterAll,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+  vi,
+} from 'vitest';
+import { createPurge, loadConfig, type Purge } from '../../../shared/index.ts';
+import { runSweeps } from '../../../shared/purge/worker.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
+import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
+import { lambdaContext } from '../../support/requests.ts';
+import {
+  countLeft,
+  insertMarkers,
+  KEPT_MINUTES,
+  markersLeft,
+  purgePool,
+  sweep,
+} from './support.ts';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -10,30 +30,7 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
 
-interface Emf {
-  _aws: { CloudWatchMetrics: [{ Metrics: { Name: string }[] }] };
-}
-
-/** Retention 1 h and margin 5 min, by default. */
-const KEPT_MINUTES = 65;
-
-async function insertMarkers(count: number, ageMinutes: number, prefix = 'k'): Promise<void> {
-  await db.sql(
-    `INSERT INTO player_mutation_idempotency
-     SELECT 'purged', $2 || n, clock_timestamp() - $3::float8 * interval '1 minute'
-       FROM generate_series(1, $1::int) n`,
-    [count, prefix, ageMinutes],
-  );
-}
-
-async function left(): Promise<string[]> {
-  const rows = await db.sql<{ id: string }>(
-    'SELECT request_id AS id FROM player_mutation_idempotency ORDER BY 1',
-  );
-  return rows.map(({ id }) => id);
-}
-
-function purge(environment: Record<string, string> = {}) {
+function purge(environment: Record<string, string> = {}): Purge {
   const purge = createPurge(
     loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl, ...environment }),
   );
@@ -41,79 +38,255 @@ function purge(environment: Record<string, string> = {}) {
   return purge;
 }
 
+/** The log's errors go to standard error. */
+function captureErrors(): string[] {
+  const chunks: string[] = [];
+  const write = vi.spyOn(process.stderr, 'write').mockImplementation((chunk) => {
+    chunks.push(String(chunk));
+    return true;
+  });
+  onTestFinished(() => write.mockRestore());
+  return chunks;
+}
+
 test('deletes what is past retention and margin, and nothing on this side of it', async () => {
-  await insertMarkers(3, KEPT_MINUTES + 1, 'old');
-  await insertMarkers(3, KEPT_MINUTES - 1, 'new');
+  await insertMarkers(db, 3, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
+  await insertMarkers(db, 3, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
   expect(await purge().run({})).toEqual({
     rows: 3,
     batches: 1,
     drained: true,
     oldestExpiredAgeSeconds: 0,
+    leftRows: 0,
+    rowsPerSecond: expect.any(Number),
+    arrivalPerSecond: 0.05,
+    secondsToDrain: 0,
+    failed: [],
   });
-  expect(await left()).toEqual(['new1', 'new2', 'new3']);
+  expect(await markersLeft(db)).toEqual(['new1', 'new2', 'new3']);
 });
 
-test('goes on in batches of the set size, exactly as many as it takes', async () => {
-  await insertMarkers(21, KEPT_MINUTES + 1);
+test('goes by the retention and the margin that are set', async () => {
+  const settings = { BACKSTOP_PURGE_RETENTION_MS: '7200000', BACKSTOP_PURGE_MARGIN_MS: '60000' };
+  await insertMarkers(db, 1, { ageMinutes: 122, prefix: 'old' });
+  await insertMarkers(db, 1, { ageMinutes: 120, prefix: 'new' });
+  expect(await purge(settings).run({})).toMatchObject({ rows: 1, drained: true });
+  expect(await markersLeft(db)).toEqual(['new1']);
+});
+
+test('no batch is larger than what is set', async () => {
+  await insertMarkers(db, 21, { spreadSeconds: 1 });
   const answer = await purge({ BACKSTOP_PURGE_BATCH_ROWS_MAX: '10' }).run({});
   expect(answer).toMatchObject({ rows: 21, batches: 3, drained: true });
 });
 
-test('rows that a peer has locked are skipped, and mean that it is not drained', async () => {
-  await insertMarkers(5, KEPT_MINUTES + 2);
+test('several loops of one invocation share the work, on a connection each', async () => {
+  await insertMarkers(db, 20_000, { spreadSeconds: 200 });
+  const settings = {
+    PURGE_DATABASE_URL: `${db.purgeUrl}?application_name=three-loops`,
+    BACKSTOP_PURGE_LOOPS: '3',
+  };
+  const answer = await purge(settings).run({}, { worker: 0, workers: 2 });
+  expect(answer).toMatchObject({ rows: 20_000, drained: true, failed: [] });
+  const [sessions] = await db.sql<{ count: number }>(
+    `SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'three-loops'`,
+  );
+  expect(sessions?.count).toBe(3);
+});
+
+test('rows that a peer has locked mean that it is not drained, and never will be like this', async () => {
+  await insertMarkers(db, 5, { ageMinutes: KEPT_MINUTES + 2 });
   const peer = await openSession(db.adminUrl);
   await peer.query('BEGIN');
-  await peer.query(
-    `SELECT FROM player_mutation_idempotency WHERE request_id IN ('k1', 'k2') FOR UPDATE`,
-  );
+  await peer.query('SELECT FROM player_mutation_idempotency FOR UPDATE');
   const answer = await purge().run({});
-  expect(answer).toMatchObject({ rows: 3, drained: false });
+  expect(answer).toMatchObject({ rows: 0, drained: false, leftRows: 5, secondsToDrain: null });
   expect(answer.oldestExpiredAgeSeconds).toBeGreaterThan(119);
   expect(answer.oldestExpiredAgeSeconds).toBeLessThan(180);
   await peer.query('ROLLBACK');
-  expect(await purge().run({})).toMatchObject({ rows: 2, drained: true });
-  expect(await left()).toEqual([]);
+  expect(await purge().run({})).toMatchObject({ rows: 5, drained: true, secondsToDrain: 0 });
 });
 
-test('stops when its time is nearly up, and says what is left', async () => {
-  await insertMarkers(5, KEPT_MINUTES + 1);
-  const answer = await purge().run({ getRemainingTimeInMillis: () => 1000 });
-  expect(answer).toMatchObject({ rows: 0, batches: 0, drained: false });
-});
-
-test('C109 takes any shape of event, C105 and answers an object', async () => {
-  process.env['PURGE_DATABASE_URL'] = db.purgeUrl;
-  onTestFinished(() => {
-    delete process.env['PURGE_DATABASE_URL'];
+describe('its time', () => {
+  test.for([1000, 0])('%d ms left: it deletes nothing and says what is left', async (left) => {
+    await insertMarkers(db, 5);
+    const answer = await purge().run({ getRemainingTimeInMillis: () => left });
+    expect(answer).toMatchObject({ rows: 0, batches: 0, drained: false, leftRows: 5 });
   });
-  const { handler } = await import('../../../functions/purge.ts');
-  const envelope = { source: 'aws.scheduler', detail: { worker: 0, workers: 1 } };
-  for (const event of [{}, envelope, { worker: 0, workers: 1 }, undefined]) {
-    expect(await handler(event, {})).toMatchObject({ rows: 0, drained: true });
-  }
+
+  test('C94 1M rows: each run commits progress and reports the rest, 10 s are enough', async () => {
+    await insertMarkers(db, 1_000_000, { spreadSeconds: 500 });
+    const short = await purge().run(lambdaContext(2400));
+    expect(short.rows).toBeGreaterThan(0);
+    expect(short).toMatchObject({ drained: false, failed: [] });
+    const left = await countLeft(db);
+    expect(left).toBe(1_000_000 - short.rows);
+    expect((short.leftRows ?? 0) / left).toBeGreaterThan(0.75);
+    expect((short.leftRows ?? 0) / left).toBeLessThan(1.25);
+    expect(short.secondsToDrain).toBeCloseTo((short.leftRows ?? 0) / short.rowsPerSecond, 5);
+
+    const context = lambdaContext(10_000);
+    const full = await purge().run(context);
+    expect(context.getRemainingTimeInMillis()).toBeGreaterThan(0);
+    expect(full).toMatchObject({ rows: left, drained: true, leftRows: 0 });
+    expect(full.rowsPerSecond).toBeGreaterThan(0);
+  }, 90_000);
 });
 
-test('emits the metrics under their names', async () => {
+describe('a sweep that fails', () => {
+  test('does not stop the others, and what it did before counts', async () => {
+    await insertMarkers(db, 2500, { spreadSeconds: 2 });
+    const pool = purgePool(db);
+    const broken = new Error('relation "gone" does not exist');
+    const halfway = { rows: 7, batchDurationsSeconds: [0.1], leftRows: 3, error: broken };
+    const { result, errors } = await runSweeps(
+      [
+        { name: 'throws', run: () => Promise.reject(broken) },
+        { name: 'halfway', run: async () => ({ ...(await sweep(pool)), ...halfway }) },
+        { name: 'markers', run: (remainingMs) => sweep(pool, { remainingMs }) },
+      ],
+      1,
+      () => 30_000,
+    );
+    expect(result).toMatchObject({
+      rows: 7,
+      drained: false,
+      failed: ['throws', 'halfway'],
+      leftRows: null,
+      oldestExpiredAgeSeconds: null,
+    });
+    expect(errors).toEqual([
+      { sweep: 'throws', error: broken },
+      { sweep: 'halfway', error: broken },
+    ]);
+    expect(await countLeft(db)).toBe(0);
+  });
+
+  test('leaves the others their part of the time', async () => {
+    const parts: number[] = [];
+    const greedy = (name: string) => ({
+      name,
+      run: async (remainingMs: () => number) => {
+        parts.push(remainingMs());
+        return sweep(purgePool(db));
+      },
+    });
+    await runSweeps([greedy('first'), greedy('second')], 1, () => 12_000);
+    expect(parts[0]).toBeGreaterThan(4900);
+    expect(parts[0]).toBeLessThanOrEqual(5000);
+    expect(parts[1]).toBeGreaterThan(9000);
+  });
+
+  test('is an answer, a line in the log and a count', async () => {
+    const lines = captureOutput();
+    const errors = captureErrors();
+    await insertMarkers(db, 10);
+    await db.sql('ALTER TABLE player_mutation_idempotency RENAME TO elsewhere');
+    onTestFinished(async () => {
+      await db.sql('ALTER TABLE elsewhere RENAME TO player_mutation_idempotency');
+    });
+    expect(await purge().run({})).toMatchObject({
+      rows: 0,
+      drained: false,
+      leftRows: null,
+      failed: ['markers'],
+    });
+    expect(errors.join('')).toMatch(/"level":"ERROR".*"sweep":"markers".*does not exist/);
+    expect(lines.find((line) => '_aws' in line)).toMatchObject({
+      idempotency_cleanup_rows_total: 0,
+      idempotency_cleanup_failures_total: 1,
+    });
+  });
+
+  test('C98 for a lost connection: the counts of both runs add up to what was there', async () => {
+    const lines = captureOutput();
+    captureErrors();
+    await insertMarkers(db, 1000, { spreadSeconds: 10 });
+    const proxy = await startFaultProxy(db.purgeUrl);
+    onTestFinished(() => proxy.close());
+    let deletes = 0;
+    const lost = proxy.dropBefore((chunk) => chunk.includes('DELETE') && ++deletes === 4);
+    const settings = { PURGE_DATABASE_URL: proxy.url, BACKSTOP_PURGE_BATCH_ROWS_MAX: '100' };
+    expect(await purge(settings).run({})).toMatchObject({ rows: 300, failed: ['markers'] });
+    await lost;
+    expect(await purge(settings).run({})).toMatchObject({ rows: 700, failed: [], drained: true });
+    const counts = lines.map((line) => line['idempotency_cleanup_rows_total']);
+    expect(counts.filter((count) => count !== undefined)).toEqual([300, 700]);
+  });
+});
+
+describe('the schedule', () => {
+  test('C109 takes any shape of event, C105 and answers an object', async () => {
+    process.env['PURGE_DATABASE_URL'] = db.purgeUrl;
+    onTestFinished(() => {
+      delete process.env['PURGE_DATABASE_URL'];
+    });
+    const { handler } = await import('../../../functions/purge.ts');
+    const envelope = { source: 'aws.scheduler', detail: { worker: 0, workers: 1 } };
+    for (const event of [{}, envelope, { worker: 1, workers: 2 }, undefined]) {
+      expect(await handler(event, {})).toMatchObject({ rows: 0, drained: true, failed: [] });
+    }
+    await expect(handler({ worker: 2, workers: 2 }, {})).rejects.toThrow(/input is .*"worker":2/);
+  });
+
+  test('C97 the same event on four at once: the sum is what had expired', async () => {
+    await insertMarkers(db, 20_000, { spreadSeconds: 20 });
+    await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
+    const answers = await Promise.all([1, 2, 3, 4].map(() => purge().run({}, {})));
+    expect(answers.flatMap(({ failed }) => failed)).toEqual([]);
+    expect(answers.reduce((sum, { rows }) => sum + rows, 0)).toBe(20_000);
+    expect(await countLeft(db)).toBe(10);
+  });
+});
+
+interface Emf {
+  _aws: { CloudWatchMetrics: [{ Metrics: { Name: string }[]; Dimensions: string[][] }] };
+}
+
+test('emits the metrics under their names, without a dimension of its own', async () => {
   const lines = captureOutput();
-  await insertMarkers(2, KEPT_MINUTES + 1);
+  await insertMarkers(db, 2);
+  await insertMarkers(db, 60, { ageMinutes: KEPT_MINUTES - 0.5, prefix: 'soon' });
   await purge().run({});
   const emf = lines.find((line) => '_aws' in line) as unknown as Emf;
   expect(emf).toMatchObject({
     idempotency_cleanup_rows_total: 2,
+    idempotency_cleanup_failures_total: 0,
     idempotency_oldest_expired_age_seconds: 0,
+    idempotency_cleanup_backlog_rows: 0,
+    idempotency_cleanup_rows_per_second: expect.any(Number),
+    idempotency_cleanup_arrival_rows_per_second: 1,
+    idempotency_cleanup_drain_seconds: 0,
     idempotency_cleanup_batch_duration_seconds: expect.any(Number),
   });
-  const names = emf._aws.CloudWatchMetrics[0].Metrics.map(({ Name }) => Name);
-  expect(names.toSorted()).toEqual([
+  const [{ Metrics, Dimensions }] = emf._aws.CloudWatchMetrics;
+  expect(Metrics.map(({ Name }) => Name).toSorted()).toEqual([
+    'idempotency_cleanup_arrival_rows_per_second',
+    'idempotency_cleanup_backlog_rows',
     'idempotency_cleanup_batch_duration_seconds',
+    'idempotency_cleanup_drain_seconds',
+    'idempotency_cleanup_failures_total',
+    'idempotency_cleanup_rows_per_second',
     'idempotency_cleanup_rows_total',
     'idempotency_oldest_expired_age_seconds',
   ]);
+  expect(Dimensions).toEqual([['service']]);
+});
+
+test('more batches than one blob takes: the rows are counted once', async () => {
+  const lines = captureOutput();
+  await insertMarkers(db, 250, { spreadSeconds: 250 });
+  await purge({ BACKSTOP_PURGE_BATCH_ROWS_MAX: '1' }).run({});
+  const blobs = lines.filter((line) => '_aws' in line);
+  expect(blobs.length).toBeGreaterThan(2);
+  expect(blobs.filter((blob) => 'idempotency_cleanup_rows_total' in blob)).toHaveLength(1);
+  const durations = blobs.flatMap((blob) => blob['idempotency_cleanup_batch_duration_seconds']);
+  expect(durations).toHaveLength(250);
 });
 
 test("C62 another time zone changes nothing: the server's, the session's or the process'", async () => {
-  await insertMarkers(2, KEPT_MINUTES + 1, 'old');
-  await insertMarkers(2, KEPT_MINUTES - 1, 'new');
+  await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
+  await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
   const { database } =
     (await db.sql<{ database: string }>('SELECT current_database() AS database'))[0] ?? {};
   await db.sql(`ALTER DATABASE ${database} SET timezone = 'America/New_York'`);
@@ -123,7 +296,19 @@ test("C62 another time zone changes nothing: the server's, the session's or the 
     await db.sql(`ALTER DATABASE ${database} RESET timezone`);
   });
   expect(await purge().run({})).toMatchObject({ rows: 2, drained: true });
-  expect(await left()).toEqual(['new1', 'new2']);
+  expect(await markersLeft(db)).toEqual(['new1', 'new2']);
+});
+
+test("C61 nor does the process' clock, three minutes fast or slow", async () => {
+  await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
+  await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
+  onTestFinished(() => void vi.useRealTimers());
+  for (const skewMs of [180_000, -180_000]) {
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + skewMs });
+    await purge().run({});
+    vi.useRealTimers();
+    expect(await markersLeft(db)).toEqual(['new1', 'new2']);
+  }
 });
 
 test("the purge's own role can do this and nothing else", async () => {
@@ -131,9 +316,22 @@ test("the purge's own role can do this and nothing else", async () => {
   for (const refused of [
     `INSERT INTO player_mutation_idempotency VALUES ('a', 'b')`,
     `UPDATE player_mutation_idempotency SET request_id = 'x'`,
+    `UPDATE player_mutation_idempotency SET user_id = 'x'`,
+    'TRUNCATE player_mutation_idempotency',
     'SELECT FROM players',
     'DELETE FROM players',
+    'INSERT INTO players (user_id) VALUES (1)',
+    'SELECT FROM backstop_migrations',
+    'CREATE TABLE mine ()',
   ]) {
     await expect(session.query(refused), refused).rejects.toMatchObject({ code: '42501' });
   }
+  const grants = await db.sql(
+    `SELECT privilege_type, is_grantable FROM information_schema.table_privileges
+      WHERE grantee = 'backstop_purge' AND table_name = 'player_mutation_idempotency' ORDER BY 1`,
+  );
+  expect(grants).toEqual([
+    { privilege_type: 'DELETE', is_grantable: 'NO' },
+    { privilege_type: 'SELECT', is_grantable: 'NO' },
+  ]);
 });

@@ -1,11 +1,12 @@
 import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { markerCutoff } from '../../../shared/purge/marker-sweep.ts';
+import { atFullSpeed } from '../../../shared/purge/pace.ts';
 import {
-  oldestExpiredRecordAgeSeconds,
+  completedRecords,
+  deleteAbandonedRecords,
   sweepAbandonedRecords,
-  sweepCompletedRecords,
 } from '../../../shared/purge/record-sweeps.ts';
+import { sweepExpired } from '../../../shared/purge/sweep.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 
@@ -67,10 +68,27 @@ function purgePool(options: string = ''): pg.Pool {
   return pool;
 }
 
-async function sweep(pool = purgePool(), limit = 500) {
-  const cutoff = await markerCutoff(pool, KEEP_MS);
-  const completed = await sweepCompletedRecords(pool, { from: '-infinity', cutoff, limit });
-  return { completed: completed.rows, abandoned: await sweepAbandonedRecords(pool, cutoff) };
+async function sweep(pool = purgePool(), batchRowsMax = 500) {
+  const completed = await sweepExpired({
+    table: completedRecords(pool, KEEP_MS),
+    share: { worker: 0, workers: 1, loops: 1 },
+    batchRowsMax,
+    createPace: () => atFullSpeed,
+    remainingMs: () => 10_000,
+    onBatch: () => {},
+  });
+  expect(completed.error).toBeUndefined();
+  const abandoned = await sweepAbandonedRecords(pool, KEEP_MS);
+  const oldestSeconds = Math.max(
+    completed.oldestExpiredAgeSeconds,
+    abandoned.oldestExpiredAgeSeconds,
+  );
+  return {
+    completed: completed.rows,
+    batches: completed.batchDurationsSeconds.length,
+    abandoned: abandoned.rows,
+    oldestSeconds,
+  };
 }
 
 const MINUTE = 1 / 60;
@@ -82,16 +100,14 @@ test('collects aged completed and abandoned records, and leaves those at the bou
     { name: 'abandoned, old', createdHours: 48 + MINUTE },
     { name: 'abandoned, young', createdHours: 48 - MINUTE },
   );
-  expect(await oldestExpiredRecordAgeSeconds(purgePool(), KEEP_MS)).toBeGreaterThan(59);
-  expect(await sweep()).toEqual({ completed: 1, abandoned: 1 });
+  expect(await sweep()).toMatchObject({ completed: 1, abandoned: 1, oldestSeconds: 0 });
   expect(await left()).toEqual(['abandoned, young', 'completed, young']);
-  expect(await oldestExpiredRecordAgeSeconds(purgePool(), KEEP_MS)).toBe(0);
-  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+  expect(await sweep()).toMatchObject({ completed: 0, abandoned: 0 });
 });
 
 test('a claim made three days ago and completed just now is kept', async () => {
   await seed({ name: 'stolen', createdHours: 72, completedHours: 0 });
-  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+  expect(await sweep()).toMatchObject({ completed: 0, abandoned: 0 });
   expect(await left()).toEqual(['stolen']);
 });
 
@@ -104,18 +120,18 @@ test('every account is treated alike, in one delete', async () => {
       completedHours: 50,
     })),
   );
-  expect(await sweep()).toEqual({ completed: 20, abandoned: 0 });
+  expect(await sweep()).toMatchObject({ completed: 20, abandoned: 0 });
 });
 
 test('a backlog drains across the batch boundary', async () => {
   await db.sql(
     `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, completed_at, response)
-     SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'completed', gen_random_uuid(), now() - interval '3 days', '{}'
+     SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'completed', gen_random_uuid(), now() - interval '3 days' + n * interval '1 ms', '{}'
        FROM generate_series(1, 1001) n`,
   );
   const pool = purgePool();
-  const counts = [await sweep(pool), await sweep(pool), await sweep(pool), await sweep(pool)];
-  expect(counts.map(({ completed }) => completed)).toEqual([500, 500, 1, 0]);
+  expect(await sweep(pool, 500)).toMatchObject({ completed: 1001, batches: 3, oldestSeconds: 0 });
+  expect(await sweep(pool, 500)).toMatchObject({ completed: 0, batches: 0 });
 });
 
 test('C92 expired in progress, with a live lease or none: kept', async () => {
@@ -123,7 +139,7 @@ test('C92 expired in progress, with a live lease or none: kept', async () => {
     { name: 'live', createdHours: 72, leaseOverHours: -1 },
     { name: 'locked', createdHours: 72, leaseOverHours: null },
   );
-  expect(await sweep()).toEqual({ completed: 0, abandoned: 0 });
+  expect(await sweep()).toMatchObject({ completed: 0, abandoned: 0 });
   expect(await left()).toEqual(['live', 'locked']);
 });
 
@@ -137,7 +153,7 @@ test('C91 a steal holds the row while the sweep waits for it: the row lives', as
   const sweeping = sweep();
   await seenBlocked(db);
   await thief.query('COMMIT');
-  expect(await sweeping).toEqual({ completed: 0, abandoned: 0 });
+  expect(await sweeping).toMatchObject({ completed: 0, abandoned: 0 });
   expect(await left()).toEqual(['stolen']);
 });
 
@@ -151,7 +167,7 @@ test('a publish holds the row while the sweep waits for it: the response lives',
   const sweeping = sweep();
   await seenBlocked(db);
   await owner.query('COMMIT');
-  expect(await sweeping).toEqual({ completed: 0, abandoned: 0 });
+  expect(await sweeping).toMatchObject({ completed: 0, abandoned: 0 });
   expect(await left()).toEqual(['published']);
 });
 
@@ -163,12 +179,11 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
               now() - interval '4 days' + (5000 - n) * interval '1 s'
          FROM generate_series(1, 5000) n`,
     );
-    const cutoff = await markerCutoff(purgePool(), KEEP_MS);
     const pools = [
       purgePool('-c enable_seqscan=off'),
       purgePool('-c enable_indexscan=off -c enable_bitmapscan=off'),
     ];
-    const sweeps = await Promise.all(pools.map((pool) => sweepAbandonedRecords(pool, cutoff)));
+    const sweeps = await Promise.all(pools.map((pool) => deleteAbandonedRecords(pool, KEEP_MS)));
     expect(sweeps.toSorted((a, b) => a - b)).toEqual([0, 5000]);
     expect(await left()).toEqual([]);
   });
@@ -178,10 +193,9 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
     const pool = purgePool();
-    const cutoff = await markerCutoff(pool, KEEP_MS);
-    expect(await sweepAbandonedRecords(first as never, cutoff)).toBe(1);
-    expect(await sweepAbandonedRecords(pool, cutoff)).toBe(0);
+    expect(await deleteAbandonedRecords(first, KEEP_MS)).toBe(1);
+    expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(0);
     await first.query('ROLLBACK');
-    expect(await sweepAbandonedRecords(pool, cutoff)).toBe(1);
+    expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(1);
   });
 });

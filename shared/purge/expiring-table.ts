@@ -1,0 +1,35 @@
+import type { QueryResult, QueryResultRow } from 'pg';
+
+/** A pool or a client. Each statement that a purge sends is a transaction of its own. */
+export interface Queryable {
+  query<Row extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<Row>>;
+}
+
+/**
+ * A table whose rows go by age, and the connections that it is swept on.
+ *
+ * The names stand in the SQL as they are; they are the product's own. `column` has
+ * a plain index and never changes once a row may expire: whatever has a lease that
+ * can be renewed is not for these sweeps.
+ */
+export interface ExpiringTable {
+  readonly db: Queryable;
+  readonly name: string;
+  /** The timestamptz that the age counts from. */
+  readonly column: string;
+  /** Retention and margin: how long a row is kept from that time on. */
+  readonly keepMs: number;
+}
+
+/**
+ * A span of time, [since, until), as Postgres spells its ends. A time stays text on
+ * its way through here: a Date would lose the microseconds.
+ */
+export interface TimeSpan {
+  readonly since: string;
+  readonly until: string;
+}
+
+export function markerTable(db: Queryable, keepMs: number): ExpiringTable {
+  return { db, name: 'player_mutation_idempotency', column: 'created_at', keepMs };
+}

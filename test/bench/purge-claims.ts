@@ -1,0 +1,75 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { markerTable } from '../../shared/purge/expiring-table.ts';
+import { paceByTime } from '../../shared/purge/pace.ts';
+import { sweepExpired } from '../../shared/purge/sweep.ts';
+import { createTemplate, fill } from './purge-table.ts';
+import type { BenchRun } from './run.ts';
+import { median, rounded, type Stage } from './stage.ts';
+
+const KEEP_MS = 3_600_000;
+/** As long as a scheduled worker has. */
+const INVOCATION_MS = 53_000;
+
+/** How long a claim takes, alone and while a worker purges a backlog at its own pace. */
+export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+  const admin = await stage.connect();
+  const worker = await stage.connect();
+  const claimer = new pg.Client({ connectionString: stage.url, pipeline: true } as pg.ClientConfig);
+  await claimer.connect();
+  await createTemplate(admin, run.isQuick ? 200_000 : 1_000_000);
+  const ratios: number[] = [];
+  const rounds = run.isQuick ? 1 : 3;
+  for (let round = 1; round <= rounds; round++) {
+    await fill(admin);
+    const endMs = performance.now() + (run.isQuick ? 1000 : 3000);
+    const alone = await claimWhile(claimer, () => performance.now() < endMs);
+    let isPurging = true;
+    const purging = purge(worker).finally(() => {
+      isPurging = false;
+    });
+    const during = await claimWhile(claimer, () => isPurging);
+    const purgedRows = await purging;
+    ratios.push(median(during) / median(alone));
+    run.progress(
+      `round ${round}/${rounds}, claims: ${rounded(median(alone))} ms alone (${alone.length}), ${rounded(median(during))} ms while ${purgedRows} rows were purged (${during.length})`,
+    );
+  }
+  await claimer.end();
+  return { claim_p50_ratio: rounded(median(ratios)) };
+}
+
+async function purge(client: pg.Client): Promise<number> {
+  const endMs = performance.now() + INVOCATION_MS;
+  const remainingMs = () => endMs - performance.now();
+  const { rows, error } = await sweepExpired({
+    table: markerTable(client, KEEP_MS),
+    share: { worker: 0, workers: 1, loops: 1 },
+    batchRowsMax: 50_000,
+    createPace: () => paceByTime(remainingMs),
+    remainingMs,
+    onBatch: () => {},
+  });
+  if (error !== undefined) throw error;
+  return rows;
+}
+
+/** The milliseconds of each claim; a new one every other millisecond or so. */
+async function claimWhile(client: pg.Client, isOn: () => boolean): Promise<number[]> {
+  const tookMs: number[] = [];
+  while (isOn()) {
+    const startedMs = performance.now();
+    await Promise.all([
+      client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE DEFERRABLE'),
+      client.query(`SELECT claim_marker($1, $2, clock_timestamp() + interval '10 s')`, [
+        'bench',
+        randomUUID(),
+      ]),
+      client.query('COMMIT'),
+    ]);
+    tookMs.push(performance.now() - startedMs);
+    await sleep(1);
+  }
+  return tookMs;
+}

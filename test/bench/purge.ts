@@ -1,0 +1,165 @@
+/** The purge against the classic statement, against one big DELETE, and next to traffic. */
+import type pg from 'pg';
+import { markerTable } from '../../shared/purge/expiring-table.ts';
+import { atFullSpeed } from '../../shared/purge/pace.ts';
+import { type SweepReport, sweepExpired } from '../../shared/purge/sweep.ts';
+import { measureClaims } from './purge-claims.ts';
+import { measureSteadyState } from './purge-steady.ts';
+import { countMarkers, createTemplate, deleteAll, deleteClassic, fill } from './purge-table.ts';
+import type { BenchRun, Outcome } from './run.ts';
+import { backendCpuSeconds, median, openStage, rounded, type Stage } from './stage.ts';
+
+const KEEP_MS = 3_600_000;
+const BATCH_ROWS = 10_000;
+
+export async function bench(run: BenchRun): Promise<Outcome> {
+  const stage = await openStage();
+  try {
+    const figures = {
+      ...(await measureRates(stage, run)),
+      ...(await measurePinned(stage, run)),
+      ...(await measureSteadyState(stage, run)),
+      ...(await measureClaims(stage, run)),
+    };
+    return {
+      figures,
+      goals: {
+        cpu_ratio_1_worker: { atLeast: 2.8 },
+        wall_ratio_4_workers: { atLeast: 3.2 },
+        limit_ratio: { atLeast: 0.55 },
+        pinned_last_over_first: { atMost: 1.2 },
+        steady_lag_seconds_max: { atMost: 0.5 },
+        claim_p50_ratio: { atMost: 1.3 },
+      },
+    };
+  } finally {
+    await stage.close();
+  }
+}
+
+interface Variant {
+  readonly workers: number;
+  run(client: pg.Client, worker: number): Promise<number>;
+}
+
+const VARIANTS = {
+  'classic 1': { workers: 1, run: (client) => deleteClassic(client, BATCH_ROWS) },
+  'purge 1': { workers: 1, run: sweepAs(1) },
+  'classic 4': { workers: 4, run: (client) => deleteClassic(client, BATCH_ROWS) },
+  'purge 2': { workers: 2, run: sweepAs(2) },
+  'purge 4': { workers: 4, run: sweepAs(4) },
+  'one big DELETE': { workers: 1, run: deleteAll },
+} as const satisfies Record<string, Variant>;
+
+type VariantName = keyof typeof VARIANTS;
+
+/** As so many scheduled workers do it, without their pauses. */
+function sweepAs(workers: number): Variant['run'] {
+  return async (client, worker) => (await sweep(client, worker, workers, () => {})).rows;
+}
+
+async function sweep(
+  client: pg.Client,
+  worker: number,
+  workers: number,
+  onBatch: (rows: number) => void,
+): Promise<SweepReport> {
+  const report = await sweepExpired({
+    table: markerTable(client, KEEP_MS),
+    share: { worker, workers, loops: 1 },
+    batchRowsMax: BATCH_ROWS,
+    createPace: () => atFullSpeed,
+    remainingMs: () => Number.POSITIVE_INFINITY,
+    onBatch,
+  });
+  if (report.error !== undefined) throw report.error;
+  return report;
+}
+
+interface Rate {
+  readonly perSecond: number;
+  readonly perCpuSecond: number;
+}
+
+async function measureRates(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+  const rows = run.isQuick ? 100_000 : 600_000;
+  const rounds = run.isQuick ? 1 : 5;
+  const admin = await stage.connect();
+  await createTemplate(admin, rows);
+  const rates = new Map<VariantName, Rate[]>();
+  for (let round = 1; round <= rounds; round++) {
+    for (const name of Object.keys(VARIANTS) as VariantName[]) {
+      await fill(admin);
+      const rate = await measureRate(stage, VARIANTS[name], rows);
+      rates.set(name, [...(rates.get(name) ?? []), rate]);
+      const { perSecond, perCpuSecond } = rate;
+      run.progress(
+        `round ${round}/${rounds}, ${name}: ${thousands(perSecond)} rows/s, ${thousands(perCpuSecond)} per CPU s`,
+      );
+      if ((await countMarkers(admin)) !== 0) throw new Error(`${name} left rows behind`);
+    }
+  }
+  const all = (name: VariantName, part: keyof Rate) =>
+    (rates.get(name) ?? []).map((rate) => rate[part]);
+  // Round by round: the machine itself is now faster, now slower.
+  const ratio = (part: keyof Rate, name: VariantName, to: VariantName) => {
+    const others = all(to, part);
+    return median(all(name, part).map((value, round) => value / (others[round] ?? Number.NaN)));
+  };
+  const toTheLimit = (['purge 1', 'purge 2', 'purge 4'] as const).map((name) =>
+    ratio('perSecond', name, 'one big DELETE'),
+  );
+  return {
+    cpu_ratio_1_worker: rounded(ratio('perCpuSecond', 'purge 1', 'classic 1')),
+    wall_ratio_4_workers: rounded(ratio('perSecond', 'purge 4', 'classic 4')),
+    limit_ratio: rounded(Math.max(...toTheLimit)),
+    rows_per_second_1_worker: Math.round(median(all('purge 1', 'perSecond'))),
+  };
+}
+
+async function measureRate(stage: Stage, variant: Variant, rows: number): Promise<Rate> {
+  const clients = await Promise.all(Array.from({ length: variant.workers }, stage.connect));
+  const cpuSeconds = () => clients.map(backendCpuSeconds).reduce((sum, one) => sum + one, 0);
+  const cpuBefore = cpuSeconds();
+  const startedMs = performance.now();
+  const counts = await Promise.all(clients.map((client, worker) => variant.run(client, worker)));
+  const seconds = (performance.now() - startedMs) / 1000;
+  const cpu = cpuSeconds() - cpuBefore;
+  await Promise.all(clients.map((client) => client.end()));
+  const deleted = counts.reduce((sum, count) => sum + count, 0);
+  if (deleted !== rows) throw new Error(`deleted ${deleted} of ${rows} rows`);
+  return { perSecond: rows / seconds, perCpuSecond: rows / cpu };
+}
+
+/** An idle transaction elsewhere keeps every dead row: the last batch must not walk them all. */
+async function measurePinned(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+  const rows = run.isQuick ? 200_000 : 1_000_000;
+  const admin = await stage.connect();
+  const idle = await stage.connect();
+  await createTemplate(admin, rows);
+  const ratios: number[] = [];
+  for (let round = 1; round <= (run.isQuick ? 1 : 3); round++) {
+    await fill(admin);
+    await idle.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+    await idle.query('SELECT pg_current_xact_id()');
+    const sizes: number[] = [];
+    const client = await stage.connect();
+    const { batchDurationsSeconds } = await sweep(client, 0, 1, (size) => sizes.push(size));
+    await idle.query('ROLLBACK');
+    await client.end();
+    const full = batchDurationsSeconds.filter(
+      (_, index) => (sizes[index] ?? 0) > 0.99 * BATCH_ROWS,
+    );
+    const firstMs = median(full.slice(0, 5)) * 1000;
+    const lastMs = median(full.slice(-5)) * 1000;
+    ratios.push(lastMs / firstMs);
+    run.progress(
+      `pinned xmin, ${sizes.length} batches: the first ${rounded(firstMs, 1)} ms, the last ${rounded(lastMs, 1)} ms`,
+    );
+  }
+  return { pinned_last_over_first: rounded(median(ratios)) };
+}
+
+function thousands(value: number): string {
+  return `${Math.round(value / 1000)}K`;
+}

@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { deleteSpan, deleteUnlocked, findBatch } from '../../../shared/purge/batch.ts';
+import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
+import { seenBlocked } from '../../support/waiting.ts';
+import { countLeft, insertMarkers, markersLeft, markersOn, purgePool } from './support.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+});
+afterAll(() => db.drop());
+beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
+
+const ALL = { since: '-infinity', until: 'infinity' };
+/** So long that only what the test does ends the wait. */
+const LONG_MS = 25_000;
+
+async function timeOf(id: string): Promise<string> {
+  const [row] = await db.sql<{ at: string }>(
+    'SELECT created_at::text AS at FROM player_mutation_idempotency WHERE request_id = $1',
+    [id],
+  );
+  return row?.at ?? '';
+}
+
+describe('C90 under a plan that is a nested loop whatever it costs', () => {
+  const NESTED = ['hashjoin', 'mergejoin', 'hashagg', 'sort', 'material', 'tidscan']
+    .map((node) => `-c enable_${node}=off`)
+    .join(' ');
+
+  beforeEach(() => insertMarkers(db, 500, { spreadSeconds: 100 }));
+
+  test('what is not used here deletes past its LIMIT', async () => {
+    const { rowCount } = await purgePool(db, 1, NESTED).query(
+      `DELETE FROM player_mutation_idempotency WHERE ctid IN (
+         SELECT ctid FROM player_mutation_idempotency ORDER BY created_at LIMIT 10
+            FOR UPDATE SKIP LOCKED)`,
+    );
+    expect(rowCount).toBe(500);
+  });
+
+  test('a batch has the rows that were asked for, and they are what is deleted', async () => {
+    const table = markersOn(purgePool(db, 1, NESTED));
+    const batch = await findBatch(table, ALL, 10);
+    expect(batch).toMatchObject({ since: await timeOf('k1'), until: await timeOf('k11') });
+    expect(await deleteSpan(table, batch ?? ALL)).toBe(10);
+    expect(await markersLeft(db)).not.toContain('k10');
+    expect(await markersLeft(db)).toContain('k11');
+  });
+
+  test('rows that are locked row by row are as many as were asked for', async () => {
+    expect(await deleteUnlocked(markersOn(purgePool(db, 1, NESTED)), ALL, 10)).toBe(10);
+    expect(await countLeft(db)).toBe(490);
+  });
+});
+
+describe('a batch', () => {
+  test('ends at 64 seconds where rows are few, and says how much of the slice is behind it', async () => {
+    await insertMarkers(db, 10, { spreadSeconds: 1000 });
+    const until = await timeOf('k10');
+    const table = markersOn(purgePool(db));
+    const batch = await findBatch(table, { since: '-infinity', until }, 1000);
+    expect(batch).toMatchObject({ since: await timeOf('k1'), isFull: false, isInstant: false });
+    expect(batch?.seconds).toBeGreaterThan(63);
+    expect(batch?.seconds).toBeLessThanOrEqual(64);
+    expect(batch?.secondsAfter).toBeCloseTo(900 - (batch?.seconds ?? 0), 3);
+  });
+
+  test('of more rows of one instant than were asked for is that instant', async () => {
+    await insertMarkers(db, 11);
+    const batch = await findBatch(markersOn(purgePool(db)), ALL, 10);
+    expect(batch).toMatchObject({ isInstant: true, seconds: 0.000001 });
+  });
+
+  test('keeps the microseconds', async () => {
+    await db.sql(
+      `INSERT INTO player_mutation_idempotency VALUES
+       ('u', 'a', '2026-01-01 00:00:00.000001Z'), ('u', 'b', '2026-01-01 00:00:00.000002Z')`,
+    );
+    const table = markersOn(purgePool(db));
+    const batch = await findBatch(table, ALL, 1);
+    expect(await deleteSpan(table, batch ?? ALL)).toBe(1);
+    expect(await markersLeft(db)).toEqual(['b']);
+  });
+
+  test('there is none in an empty span', async () => {
+    expect(await findBatch(markersOn(purgePool(db)), ALL, 10)).toBeUndefined();
+  });
+});
+
+describe('two purges', () => {
+  test('are never in the same second: the other is refused at once', async () => {
+    await insertMarkers(db, 100, { spreadSeconds: 0.5 });
+    const first = await openSession(db.purgeUrl);
+    await first.query('BEGIN');
+    const batch = (await findBatch(markersOn(first), ALL, 10)) ?? ALL;
+    const rest = { since: batch.until, until: await timeOf('k100') };
+    expect(await deleteSpan(markersOn(first), batch)).toBe(10);
+    // Not one row of these is locked: it is the second that is taken.
+    expect(await deleteSpan(markersOn(purgePool(db)), rest)).toBe(0);
+    await first.query('COMMIT');
+    expect(await deleteSpan(markersOn(purgePool(db)), rest)).toBe(89);
+  });
+
+  test('are both at work in different seconds', async () => {
+    await insertMarkers(db, 100, { spreadSeconds: 100 });
+    const first = await openSession(db.purgeUrl);
+    await first.query('BEGIN');
+    const early = { since: '2000-01-01', until: await timeOf('k11') };
+    const batch = (await findBatch(markersOn(first), early, 1000)) ?? ALL;
+    expect(await deleteSpan(markersOn(first), batch)).toBe(10);
+    const late = { since: await timeOf('k21'), until: await timeOf('k31') };
+    expect(await deleteSpan(markersOn(purgePool(db)), late)).toBe(10);
+    await first.query('ROLLBACK');
+    expect(await countLeft(db)).toBe(90);
+  });
+});
+
+describe('C91 while the purge waits for a row', () => {
+  const spanOf = async (id: string) => ({
+    since: await timeOf(id),
+    until: await timeOf('end'),
+  });
+
+  beforeEach(async () => {
+    await insertMarkers(db, 1);
+    await insertMarkers(db, 1, { ageMinutes: 70, prefix: 'en' });
+    await db.sql(
+      `UPDATE player_mutation_idempotency SET request_id = 'end' WHERE request_id = 'en1'`,
+    );
+  });
+
+  test('it is claimed anew: the new one lives', async () => {
+    const span = await spanOf('k1');
+    const claimer = await openSession(db.adminUrl);
+    await claimer.query('BEGIN');
+    await claimer.query(`DELETE FROM player_mutation_idempotency WHERE request_id = 'k1'`);
+    await claimer.query(`INSERT INTO player_mutation_idempotency VALUES ('purged', 'k1')`);
+    const deleting = deleteSpan(markersOn(purgePool(db)), span, LONG_MS);
+    await seenBlocked(db);
+    await claimer.query('COMMIT');
+    expect(await deleting).toBe(0);
+    expect(await markersLeft(db)).toEqual(['end', 'k1']);
+  });
+
+  test('it is made young again: it lives', async () => {
+    const span = await spanOf('k1');
+    const owner = await openSession(db.adminUrl);
+    await owner.query('BEGIN');
+    await owner.query(
+      `UPDATE player_mutation_idempotency SET created_at = now() WHERE request_id = 'k1'`,
+    );
+    const deleting = deleteSpan(markersOn(purgePool(db)), span, LONG_MS);
+    await seenBlocked(db);
+    await owner.query('COMMIT');
+    expect(await deleting).toBe(0);
+    expect(await markersLeft(db)).toEqual(['end', 'k1']);
+  });
+
+  test('its owner rolls back: it goes', async () => {
+    const span = await spanOf('k1');
+    const owner = await openSession(db.adminUrl);
+    await owner.query('BEGIN');
+    await owner.query(`DELETE FROM player_mutation_idempotency WHERE request_id = 'k1'`);
+    const deleting = deleteSpan(markersOn(purgePool(db)), span, LONG_MS);
+    await seenBlocked(db);
+    await owner.query('ROLLBACK');
+    expect(await deleting).toBe(1);
+    expect(await markersLeft(db)).toEqual(['end']);
+  });
+});
+
+describe('a row that somebody else has locked', () => {
+  beforeEach(() => insertMarkers(db, 10, { spreadSeconds: 0.5 }));
+
+  test('is not waited for any longer than was said', async () => {
+    const other = await openSession(db.adminUrl);
+    await other.query('BEGIN');
+    await other.query(`SELECT FROM player_mutation_idempotency WHERE request_id = 'k5' FOR UPDATE`);
+    const table = markersOn(purgePool(db));
+    const batch = (await findBatch(table, ALL, 100)) ?? ALL;
+    await expect(deleteSpan(table, batch)).rejects.toMatchObject({ code: '55P03' });
+    expect(await deleteUnlocked(table, batch, 100)).toBe(9);
+    expect(await markersLeft(db)).toEqual(['k5']);
+  });
+
+  test('in the other order: it is the purge that gives way, and no deadlock', async () => {
+    const other = await openSession(db.adminUrl);
+    await other.query('BEGIN');
+    await other.query(`DELETE FROM player_mutation_idempotency WHERE request_id = 'k9'`);
+    const table = markersOn(purgePool(db));
+    const batch = (await findBatch(table, ALL, 100)) ?? ALL;
+    const deleting = deleteSpan(table, batch, 900);
+    const refused = expect(deleting).rejects.toMatchObject({ code: '55P03' });
+    await seenBlocked(db);
+    // Now each waits for the other.
+    await other.query(`DELETE FROM player_mutation_idempotency WHERE request_id = 'k1'`);
+    await refused;
+    await other.query('COMMIT');
+    expect(await countLeft(db)).toBe(8);
+  });
+});

@@ -1,0 +1,105 @@
+import pg from 'pg';
+import { onTestFinished } from 'vitest';
+import {
+  type ExpiringTable,
+  markerTable,
+  type Queryable,
+} from '../../../shared/purge/expiring-table.ts';
+import { atFullSpeed } from '../../../shared/purge/pace.ts';
+import {
+  type Share,
+  type SweepPlan,
+  type SweepReport,
+  sweepExpired,
+} from '../../../shared/purge/sweep.ts';
+import type { TestDatabase } from '../../support/database.ts';
+
+/** Retention 1 h and margin 5 min, by default. */
+export const KEPT_MINUTES = 65;
+const KEEP_MS = KEPT_MINUTES * 60_000;
+
+/** Rows k1 to kN, k1 the oldest and at a whole second, spread over so many seconds. */
+export async function insertMarkers(
+  db: TestDatabase,
+  count: number,
+  { ageMinutes = KEPT_MINUTES + 10, spreadSeconds = 0, prefix = 'k' } = {},
+): Promise<void> {
+  await db.sql(
+    `INSERT INTO player_mutation_idempotency
+     SELECT 'purged', $2 || n,
+            date_trunc('second', now()) - $3::float8 * interval '1 minute' + (n - 1) * $4::float8 / $1::int * interval '1 second'
+       FROM generate_series(1, $1::int) n`,
+    [count, prefix, ageMinutes, spreadSeconds],
+  );
+}
+
+export async function markersLeft(db: TestDatabase): Promise<string[]> {
+  const rows = await db.sql<{ id: string }>(
+    'SELECT request_id AS id FROM player_mutation_idempotency ORDER BY 1',
+  );
+  return rows.map(({ id }) => id);
+}
+
+export async function countLeft(db: TestDatabase): Promise<number> {
+  const rows = await db.sql<{ count: number }>(
+    'SELECT count(*)::int FROM player_mutation_idempotency',
+  );
+  return rows[0]?.count ?? Number.NaN;
+}
+
+/** Deadlocks that anybody in this database has met. The statistics come when a session ends. */
+export async function countDeadlocks(db: TestDatabase): Promise<number> {
+  const rows = await db.sql<{ deadlocks: number }>(
+    'SELECT deadlocks::int FROM pg_stat_database WHERE datname = current_database()',
+  );
+  return rows[0]?.deadlocks ?? Number.NaN;
+}
+
+/** Connections in the purge's own role, `options` as `-c name=value`. */
+export function purgePool(db: TestDatabase, max = 1, options = ''): pg.Pool {
+  const pool = new pg.Pool({ connectionString: db.purgeUrl, max, options });
+  pool.on('error', () => {});
+  pool.on('connect', (client) => client.on('error', () => {}));
+  onTestFinished(() => pool.end());
+  return pool;
+}
+
+export function markersOn(connections: Queryable): ExpiringTable {
+  return markerTable(connections, KEEP_MS);
+}
+
+/** A sweep at full speed and without an end, unless told otherwise. */
+export function sweep(
+  connections: Queryable,
+  plan: Partial<Omit<SweepPlan, 'share'>> & { share?: Partial<Share> } = {},
+): Promise<SweepReport> {
+  return sweepExpired({
+    table: markersOn(connections),
+    batchRowsMax: 1000,
+    createPace: () => atFullSpeed,
+    remainingMs: () => Number.POSITIVE_INFINITY,
+    onBatch: () => {},
+    ...plan,
+    share: { worker: 0, workers: 1, loops: 1, ...plan.share },
+  });
+}
+
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+/** The same connections, with each statement remembered, or kept from being sent. */
+export function spiedOn(
+  connections: Queryable,
+  beforeEach: (statement: Statement) => Promise<void> | void,
+): Queryable {
+  return {
+    query: async (text, values = []) => {
+      await beforeEach({ text, values });
+      return connections.query(text, values);
+    },
+  };
+}
+
+export const isDelete = ({ text }: Statement): boolean => text.includes('DELETE');

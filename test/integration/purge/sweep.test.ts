@@ -1,0 +1,315 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Queryable } from '../../../shared/purge/expiring-table.ts';
+import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
+import { eventually } from '../../support/waiting.ts';
+import {
+  countDeadlocks,
+  countLeft,
+  insertMarkers,
+  isDelete,
+  KEPT_MINUTES,
+  markersLeft,
+  purgePool,
+  type Statement,
+  spiedOn,
+  sweep,
+} from './support.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+});
+afterAll(() => db.drop());
+beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
+
+const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
+
+test('goes on in batches of the set size, exactly as many as it takes', async () => {
+  await insertMarkers(db, 2001, { spreadSeconds: 1 });
+  const sizes: number[] = [];
+  await sweep(purgePool(db), { onBatch: (rows) => sizes.push(rows) });
+  expect(sizes).toEqual([1000, 1000, 1]);
+});
+
+test('no batch begins before the one before it ended', async () => {
+  await insertMarkers(db, 5000, { spreadSeconds: 5 });
+  const marks: string[] = [];
+  const looks = spiedOn(purgePool(db), ({ text, values }) => {
+    if (text.includes('OFFSET')) marks.push(String(values[0]));
+  });
+  await sweep(looks);
+  expect(marks.length).toBeGreaterThanOrEqual(5);
+  expect(marks).toEqual(marks.toSorted());
+  expect(new Set(marks).size).toBe(marks.length);
+});
+
+describe('5,000 rows of one instant, in batches of 1,000', () => {
+  test('drain, and no batch is larger', async () => {
+    await insertMarkers(db, 5000);
+    await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
+    const sizes: number[] = [];
+    const report = await sweep(purgePool(db), { onBatch: (rows) => sizes.push(rows) });
+    expect(report).toMatchObject({ rows: 5000, leftRows: 0, error: undefined });
+    expect(sizes).toEqual([1000, 1000, 1000, 1000, 1000]);
+    expect(await countLeft(db)).toBe(10);
+  });
+
+  test('drain when several loops meet at it', async () => {
+    await insertMarkers(db, 5000);
+    const report = await sweep(purgePool(db, 4), { share: { loops: 4 } });
+    expect(report).toMatchObject({ rows: 5000, leftRows: 0, error: undefined });
+  });
+});
+
+test('a row committed late, behind the mark, is found by the next run', async () => {
+  await insertMarkers(db, 100, { spreadSeconds: 100 });
+  const late = await openSession(db.adminUrl);
+  await late.query('BEGIN');
+  await late.query(
+    `INSERT INTO player_mutation_idempotency VALUES ('purged', 'late', now() - interval '3 hours')`,
+  );
+  const pool = purgePool(db);
+  expect(await sweep(pool)).toMatchObject({ rows: 100, leftRows: 0 });
+  await late.query('COMMIT');
+  expect(await sweep(pool)).toMatchObject({ rows: 1, leftRows: 0 });
+  expect(await markersLeft(db)).toEqual([]);
+});
+
+describe('C97 four workers at once', () => {
+  const ROWS = 40_000;
+  const LIVE = 500;
+
+  beforeEach(async () => {
+    await insertMarkers(db, ROWS, { spreadSeconds: 400 });
+    await insertMarkers(db, LIVE, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
+  });
+
+  async function expectExactlyTheExpired(workers: readonly Promise<{ rows: number }>[]) {
+    const reports = await Promise.all(workers);
+    expect(reports.filter((report) => 'error' in report && report.error)).toEqual([]);
+    expect(sum(reports.map(({ rows }) => rows))).toBe(ROWS);
+    expect(await countLeft(db)).toBe(LIVE);
+    expect((await markersLeft(db)).every((id) => id.startsWith('live'))).toBe(true);
+    return reports;
+  }
+
+  test('with a share each: exactly the expired rows, none twice', async () => {
+    await expectExactlyTheExpired(
+      [0, 1, 2, 3].map((worker) => sweep(purgePool(db), { share: { worker, workers: 4 } })),
+    );
+  });
+
+  test('that do not know of each other: the same', async () => {
+    const shares = [
+      { worker: 0, workers: 1 },
+      { worker: 0, workers: 1 },
+      { worker: 1, workers: 3 },
+      { worker: 1, workers: 2, loops: 2 },
+    ];
+    await expectExactlyTheExpired(
+      shares.map((share) => sweep(purgePool(db, share.loops ?? 1), { share })),
+    );
+  });
+
+  test('under different plans, and next to an older release that locks row by row: no deadlock', async () => {
+    const before = await countDeadlocks(db);
+    const older = async () => {
+      const pool = purgePool(db);
+      let rows = 0;
+      for (;;) {
+        const { rowCount } = await pool.query(
+          `DELETE FROM player_mutation_idempotency WHERE ctid = ANY (ARRAY(
+             SELECT ctid FROM player_mutation_idempotency
+              WHERE created_at < now() - interval '65 minutes'
+              ORDER BY created_at DESC LIMIT 500 FOR UPDATE SKIP LOCKED))`,
+        );
+        rows += rowCount ?? 0;
+        if ((rowCount ?? 0) < 500) return { rows };
+      }
+    };
+    await expectExactlyTheExpired([
+      sweep(purgePool(db, 1, '-c enable_seqscan=off -c enable_bitmapscan=off')),
+      sweep(purgePool(db, 1, '-c enable_indexscan=off -c enable_indexonlyscan=off')),
+      sweep(purgePool(db, 1, '-c enable_indexscan=off -c enable_bitmapscan=off')),
+      older(),
+    ]);
+    expect(await countDeadlocks(db)).toBe(before);
+  });
+});
+
+test('who is done early helps: a worker alone does the others’ shares too', async () => {
+  await insertMarkers(db, 4000, { spreadSeconds: 400 });
+  expect(await sweep(purgePool(db), { share: { worker: 2, workers: 4 } })).toMatchObject({
+    rows: 4000,
+    leftRows: 0,
+  });
+});
+
+describe('rows that somebody else has locked', () => {
+  test('are skipped, and the rest goes', async () => {
+    await insertMarkers(db, 3000, { spreadSeconds: 30 });
+    const other = await openSession(db.adminUrl);
+    await other.query('BEGIN');
+    await other.query(
+      `SELECT FROM player_mutation_idempotency WHERE request_id IN ('k7', 'k1500') FOR UPDATE`,
+    );
+    const pool = purgePool(db);
+    const report = await sweep(pool);
+    expect(report).toMatchObject({ rows: 2998, leftRows: 2, error: undefined });
+    expect(report.oldestExpiredAgeSeconds).toBeGreaterThan(9 * 60);
+    await other.query('ROLLBACK');
+    expect(await sweep(pool)).toMatchObject({ rows: 2, leftRows: 0, oldestExpiredAgeSeconds: 0 });
+  });
+
+  test('cost one wait in a slice, not one in each batch', async () => {
+    await insertMarkers(db, 20_000, { spreadSeconds: 8 });
+    const other = await openSession(db.adminUrl);
+    await other.query('BEGIN');
+    await other.query(
+      `SELECT FROM player_mutation_idempotency WHERE right(request_id, 2) = '50' FOR UPDATE`,
+    );
+    let waits = 0;
+    const pool = purgePool(db);
+    const counted: Queryable = {
+      query: (text, values) =>
+        pool.query(text, values as unknown[]).catch((error) => {
+          waits++;
+          throw error;
+        }) as never,
+    };
+    expect(await sweep(counted, { batchRowsMax: 200 })).toMatchObject({ leftRows: 200 });
+    expect(waits).toBeLessThanOrEqual(9);
+  });
+
+  test('by a purge: they count as left until it has committed', async () => {
+    await insertMarkers(db, 10);
+    const other = await openSession(db.purgeUrl);
+    await other.query('BEGIN');
+    await other.query('DELETE FROM player_mutation_idempotency');
+    expect(await sweep(purgePool(db))).toMatchObject({ rows: 0, leftRows: 10 });
+    await other.query('COMMIT');
+    expect(await sweep(purgePool(db))).toMatchObject({ rows: 0, leftRows: 0 });
+  });
+});
+
+describe('killed', () => {
+  test('in the middle of a batch: that batch is undone, nothing is lost', async () => {
+    await insertMarkers(db, 3000, { spreadSeconds: 3 });
+    // The one way to see a batch from the inside: it sleeps at a row, as no lock of ours would let it.
+    await db.sql(`CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF OLD.request_id = 'k1500' THEN PERFORM pg_sleep(30); END IF;
+        RETURN OLD;
+      END $$`);
+    await db.sql(`CREATE TRIGGER doze BEFORE DELETE ON player_mutation_idempotency
+                  FOR EACH ROW EXECUTE FUNCTION doze()`);
+    const sweeping = sweep(purgePool(db));
+    const pid = await eventually(async () => {
+      const [row] = await db.sql<{ pid: number }>(
+        `SELECT pid FROM pg_stat_activity
+          WHERE datname = current_database() AND wait_event = 'PgSleep'`,
+      );
+      return row?.pid;
+    }, 'a batch asleep');
+    await db.sql('SELECT pg_terminate_backend($1)', [pid]);
+    const report = await sweeping;
+    await db.sql('DROP FUNCTION doze CASCADE');
+    expect(report).toMatchObject({ rows: 1000, leftRows: 2000 });
+    expect(report.error).toMatchObject({ code: '57P01' });
+    expect(await countLeft(db)).toBe(2000);
+    expect(await sweep(purgePool(db))).toMatchObject({ rows: 2000, leftRows: 0 });
+  });
+
+  test('C98 after the third batch: what it reports and what the next run does add up', async () => {
+    await insertMarkers(db, 10_000, { spreadSeconds: 10 });
+    let deletes = 0;
+    const pool = purgePool(db);
+    const report = await sweep(
+      spiedOn(pool, async (statement) => {
+        if (!isDelete(statement) || ++deletes !== 4) return;
+        await db.sql(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND usename = 'backstop_purge'`,
+        );
+        await eventually(async () => pool.totalCount === 0, 'the connection gone');
+        throw new Error('killed');
+      }),
+    );
+    expect(report).toMatchObject({ rows: 3000, error: new Error('killed') });
+    expect(report.batchDurationsSeconds).toHaveLength(3);
+    expect(await sweep(pool)).toMatchObject({ rows: 7000, leftRows: 0, error: undefined });
+    expect(await countLeft(db)).toBe(0);
+  });
+
+  test('one of several loops: the others go on, also with its part', async () => {
+    await insertMarkers(db, 10_000, { spreadSeconds: 100 });
+    const fail = vi.fn(() => {
+      throw new Error('lost');
+    });
+    let deletes = 0;
+    const report = await sweep(
+      spiedOn(purgePool(db, 3), (statement) => {
+        if (isDelete(statement) && ++deletes === 1) fail();
+      }),
+      { share: { loops: 3 } },
+    );
+    expect(fail).toHaveBeenCalledOnce();
+    expect(report).toMatchObject({ rows: 10_000, leftRows: 0, error: new Error('lost') });
+  });
+});
+
+describe('C95 after a large purge, with the statistics of before', () => {
+  test('every statement goes by the index', async () => {
+    await insertMarkers(db, 100_000, { spreadSeconds: 1000 });
+    await insertMarkers(db, 5000, {
+      ageMinutes: KEPT_MINUTES - 1,
+      spreadSeconds: 3600,
+      prefix: 'live',
+    });
+    await db.sql('VACUUM ANALYZE player_mutation_idempotency');
+    await sweep(purgePool(db));
+    await insertMarkers(db, 100, { spreadSeconds: 100, prefix: 'more' });
+    const statements: Statement[] = [];
+    await sweep(spiedOn(purgePool(db), (statement) => void statements.push(statement)));
+    const kinds = new Map(statements.map((statement) => [statement.text, statement]));
+    // The horizon, a look, a delete, what is left, the arrival.
+    expect(kinds.size).toBe(5);
+    for (const { text, values } of kinds.values()) {
+      const rows = await db.sql<{ 'QUERY PLAN': string }>(`EXPLAIN ${text}`, [...values]);
+      const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+      expect(plan).toMatch(/Index (Only )?Scan.* using idx_pmi_created_at/);
+      expect(plan).not.toContain('Seq Scan');
+    }
+  });
+});
+
+describe('what it says of the backlog', () => {
+  test('is exact when it is small, and the rows that expire within a minute are the arrival', async () => {
+    await insertMarkers(db, 300, { spreadSeconds: 100 });
+    await insertMarkers(db, 120, { ageMinutes: KEPT_MINUTES - 0.6, prefix: 'soon' });
+    await insertMarkers(db, 120, { ageMinutes: KEPT_MINUTES - 2, prefix: 'later' });
+    const report = await sweep(purgePool(db), { remainingMs: () => 0 });
+    expect(report).toMatchObject({ rows: 0, leftRows: 300, arrivalPerSecond: 2 });
+    expect(report.oldestExpiredAgeSeconds).toBeGreaterThanOrEqual(600);
+    expect(report.oldestExpiredAgeSeconds).toBeLessThan(660);
+  });
+
+  test.for([0, 500])('is about right when it is large, over %d seconds', async (spreadSeconds) => {
+    await insertMarkers(db, 60_000, { spreadSeconds });
+    await insertMarkers(db, 60_000, { ageMinutes: 1, prefix: 'live' });
+    const { leftRows } = await sweep(purgePool(db), { remainingMs: () => 0 });
+    expect(leftRows).toBeGreaterThan(50_000);
+    expect(leftRows).toBeLessThan(70_000);
+  });
+
+  test('the arrival is right when more expires in a minute than is counted', async () => {
+    await insertMarkers(db, 60_000, {
+      ageMinutes: KEPT_MINUTES,
+      spreadSeconds: 60,
+      prefix: 'soon',
+    });
+    const { arrivalPerSecond } = await sweep(purgePool(db), { remainingMs: () => 0 });
+    expect(arrivalPerSecond).toBeGreaterThan(900);
+    expect(arrivalPerSecond).toBeLessThan(1100);
+  });
+});
