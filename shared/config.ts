@@ -7,6 +7,9 @@ import * as z from 'zod/mini';
 /** The longest that a request may take: the HTTP API gives up after 30 s. */
 const REQUEST_TIMEOUT_MS = 28_000;
 
+/** Two clocks that are five minutes off each, which is as far as AWS takes a signature. */
+const DYNAMO_TTL_SLACK_LEAST_MS = 2 * 300_000 + REQUEST_TIMEOUT_MS;
+
 const wholeNumber = (usual: number) => {
   const error = `it must be a whole number above 0; set it to ${usual}, or leave it out`;
   return z.coerce.number(error).check(z.int(error), z.positive(error));
@@ -23,13 +26,23 @@ const ENVIRONMENT = z.object({
   ),
   PURGE_DATABASE_URL: z.optional(z.string()),
   REDIS_URL: z.optional(z.string()),
+  DYNAMODB_ENDPOINT: z.optional(
+    z.url('it must be a URL such as http://127.0.0.1:8000; leave it out for DynamoDB itself'),
+  ),
+  DYNAMODB_TABLE: z._default(z.string(), 'backstop'),
+  AWS_REGION: z.optional(z.string()),
   BACKSTOP_PIPELINE: z._default(choice(['on', 'off']), 'on'),
   BACKSTOP_POOL_MAX: positive(1),
   BACKSTOP_RETENTION_MS: positive(3_600_000),
   BACKSTOP_PURGE_RETENTION_MS: z.optional(wholeNumber(3_600_000)),
   BACKSTOP_PURGE_MARGIN_MS: positive(300_000),
-  BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(10_000),
+  BACKSTOP_PURGE_BATCH_ROWS_MAX: positive(50_000),
+  BACKSTOP_PURGE_LOOPS: positive(1),
   BACKSTOP_RECORD_RETENTION_MS: positive(172_800_000),
+  BACKSTOP_DYNAMO_RETENTION_MS: positive(172_800_000),
+  BACKSTOP_DYNAMO_TTL_SLACK_MS: positive(3_600_000),
+  BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: positive(1000),
+  BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: positive(2000),
   BACKSTOP_LEASE_MS: positive(30_000),
   BACKSTOP_LEASE_RENEWAL: z._default(choice(['on', 'off']), 'off'),
   BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
@@ -51,6 +64,10 @@ export interface Config {
   readonly purgeDatabaseUrl: string;
   /** Undefined: no fast path. */
   readonly redisUrl: string | undefined;
+  /** Undefined: DynamoDB itself, in `awsRegion`. */
+  readonly dynamoEndpoint: string | undefined;
+  readonly dynamoTable: string;
+  readonly awsRegion: string | undefined;
   readonly pipeline: boolean;
   readonly poolMax: number;
   /** How long a replay is caught at the least. */
@@ -60,6 +77,8 @@ export interface Config {
   /** The longest request, the oldest transaction and the skew together. */
   readonly purgeMarginMs: number;
   readonly purgeBatchRowsMax: number;
+  /** How many loops one invocation of the purge runs, on a connection each. */
+  readonly purgeLoops: number;
   readonly answerMarginMs: number;
   readonly requestTimeoutMs: number;
   readonly redisCommandTimeoutMs: number;
@@ -70,6 +89,13 @@ export interface Config {
   readonly storedBodyBytesMax: number;
   /** How long a durable record is replayed at the least, from its completion on. */
   readonly recordRetentionMs: number;
+  /** How long a response in DynamoDB is replayed at the least. */
+  readonly dynamoRetentionMs: number;
+  /** How much later than that DynamoDB may delete it. */
+  readonly dynamoTtlSlackMs: number;
+  readonly dynamoConnectTimeoutMs: number;
+  /** For one send; a lost one is sent again, within the request's time. */
+  readonly dynamoRequestTimeoutMs: number;
   /**
    * How long a record's claim is left alone, per function: `BACKSTOP_LEASE_MS_CREATE_PURCHASE`,
    * else `BACKSTOP_LEASE_MS`. Less than the longest run only with `BACKSTOP_LEASE_RENEWAL=on`.
@@ -98,12 +124,16 @@ export function loadConfig(environment: Environment = process.env): Config {
     databaseUrl: env.DATABASE_URL,
     purgeDatabaseUrl: env.PURGE_DATABASE_URL ?? env.DATABASE_URL,
     redisUrl: env.REDIS_URL,
+    dynamoEndpoint: env.DYNAMODB_ENDPOINT,
+    dynamoTable: env.DYNAMODB_TABLE,
+    awsRegion: env.AWS_REGION,
     pipeline: env.BACKSTOP_PIPELINE === 'on',
     poolMax: env.BACKSTOP_POOL_MAX,
     retentionMs: env.BACKSTOP_RETENTION_MS,
     purgeRetentionMs: env.BACKSTOP_PURGE_RETENTION_MS ?? env.BACKSTOP_RETENTION_MS,
     purgeMarginMs: env.BACKSTOP_PURGE_MARGIN_MS,
     purgeBatchRowsMax: env.BACKSTOP_PURGE_BATCH_ROWS_MAX,
+    purgeLoops: env.BACKSTOP_PURGE_LOOPS,
     answerMarginMs: env.BACKSTOP_ANSWER_MARGIN_MS,
     requestTimeoutMs: REQUEST_TIMEOUT_MS,
     redisCommandTimeoutMs: env.BACKSTOP_REDIS_COMMAND_TIMEOUT_MS,
@@ -113,6 +143,10 @@ export function loadConfig(environment: Environment = process.env): Config {
     bodyBytesMax: env.BACKSTOP_BODY_BYTES_MAX,
     storedBodyBytesMax: env.BACKSTOP_STORED_BODY_BYTES_MAX,
     recordRetentionMs: env.BACKSTOP_RECORD_RETENTION_MS,
+    dynamoRetentionMs: env.BACKSTOP_DYNAMO_RETENTION_MS,
+    dynamoTtlSlackMs: env.BACKSTOP_DYNAMO_TTL_SLACK_MS,
+    dynamoConnectTimeoutMs: env.BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS,
+    dynamoRequestTimeoutMs: env.BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS,
     leaseMs: (functionName) => leaseOf(given, functionName, env),
     keyMode: (functionName) => keyModeOf(given, functionName, env.BACKSTOP_KEY_MODE),
     issuerAliases: parseAliases(env.BACKSTOP_ISSUER_ALIASES),
@@ -193,6 +227,11 @@ function refuseUnsafe(config: Config): void {
   if (config.answerMarginMs < 800 || config.answerMarginMs >= config.requestTimeoutMs) {
     throw new ConfigError(
       `BACKSTOP_ANSWER_MARGIN_MS is ${config.answerMarginMs}: finding out what became of a lost COMMIT and publishing take up to 800, and it must stay below the request's ${config.requestTimeoutMs}. Set it to 1000.`,
+    );
+  }
+  if (config.dynamoTtlSlackMs < DYNAMO_TTL_SLACK_LEAST_MS) {
+    throw new ConfigError(
+      `BACKSTOP_DYNAMO_TTL_SLACK_MS is ${config.dynamoTtlSlackMs}, less than ${DYNAMO_TTL_SLACK_LEAST_MS} (two clocks, each five minutes off, and the longest request): DynamoDB could delete a marker before its retention is over. Set it to 3600000.`,
     );
   }
   if (config.redisCommandTimeoutMs >= config.answerMarginMs) {

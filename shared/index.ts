@@ -3,15 +3,28 @@
 export {
   createService,
   deployedService,
-  type Handler,
-  type MutationInput,
-  type MutationRoute,
   type QueryInput,
   type QueryRoute,
   type Service,
 } from './compose.ts';
+export {
+  createDynamoService,
+  type DynamoQueryRoute,
+  type DynamoService,
+  deployedDynamoService,
+} from './compose-dynamo.ts';
 export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './compose-purge.ts';
 export { type Config, ConfigError, loadConfig } from './config.ts';
+export { dynamoStore } from './dynamodb/dynamo-store.ts';
+export { createTable, type Item, type Table, type TableOptions } from './dynamodb/table.ts';
+export {
+  type DynamoTx,
+  dynamoWork,
+  type Proposal,
+  type Reader,
+  type Write,
+} from './dynamodb/work.ts';
+export type { Handler, MutationInput, MutationRoute } from './handlers.ts';
 export { type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';
 export {
@@ -49,3 +62,4 @@ export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
 export { createRedis } from './redis/client.ts';
 export { redisFastPath } from './redis/fast-path.ts';
+export { redisResponseCache } from './redis/response-cache.ts';

@@ -9,8 +9,9 @@ export function banner(url: string, databaseUrl: string, services: Services): st
     ` -H "Idempotency-Key: $KEY" -H 'Content-Type: application/json' -d '{"amount":${amount}}'`;
   return `ready ${url}
 
-  PostgreSQL  ${describe(services.postgres, databaseUrl)}
-  Redis       ${describe(services.redis)}
+  PostgreSQL  ${describe(services.postgres, 'nothing works', databaseUrl)}
+  Redis       ${describe(services.redis, 'responses are not replayed')}
+  DynamoDB    ${describe(services.dynamodb, '/players/me/badges answers 503')}
   players     alice and bob, ${seededCoins.toLocaleString('en')} coins each
   log         ${shown(paths.apiLog)}
 
@@ -35,8 +36,9 @@ Ctrl-C ends it and leaves nothing behind.
 `;
 }
 
-function describe(part: Part, url = part.url): string {
-  if (part.from === 'nowhere') return `none, so responses are not replayed: ${part.reason}`;
+function describe(part: Part, without: string, url = part.url): string {
+  if (part.from === 'nowhere') return `none, so ${without}: ${part.reason}`;
+  if (part.from === 'starting') return `still starting, at ${part.url}; until then ${without}`;
   const origin = part.from === 'local' ? part.server.origin : `from ${part.variable}`;
   return `${masked(url ?? '')}  (${origin})`;
 }

@@ -16,6 +16,8 @@ export type LocalInstance = {
   purgeDatabaseUrl?: string;
   adminDatabaseUrl?: string;
   redisUrl?: string;
+  dynamodbEndpoint?: string;
+  dynamodbTable?: string;
 };
 
 export type ControlAnswer = { status: number; message: string };

@@ -79,6 +79,7 @@ async function takeAwayOrBringBack(
       message: `there is no ${name} in this run: ${part.reason}`,
     };
   }
+  if (part.from === 'starting') return { status: 409, message: `${name} is still starting` };
   const { server } = part;
   const before = server.pid;
   if (verb === 'stop') {

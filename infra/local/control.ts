@@ -1,4 +1,4 @@
-/** `npm run local -- stop|start redis|postgres`: takes a part of the running service away, or back. */
+/** `npm run local -- stop|start redis|postgres|dynamodb`: takes a part of the running service away, or back. */
 import { parseArgs } from 'node:util';
 import { askControl, runningInstance } from './control-client.ts';
 import { complain, print } from './output.ts';

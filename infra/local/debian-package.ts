@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readdir, readlink, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { isAbsolute, join, relative } from 'node:path';
 import type { Environment } from './environment.ts';
 import { hold } from './keeping.ts';
 import { runToEnd } from './process.ts';
@@ -18,6 +18,18 @@ export function debianRelease(): string | undefined {
   }
 }
 
+/** Where a package came from, in words. */
+export function debianOrigin(release: string): string {
+  return `from the ${release.replace(/-[^-]*$/, '').replace('-', ' ')} package`;
+}
+
+/** Where programs that were unpacked into `root` find the libraries that were unpacked with them. */
+export function libraryPath(root: string): string {
+  const triplets: Record<string, string> = { x64: 'x86_64', arm64: 'aarch64' };
+  const triplet = `${triplets[process.arch] ?? process.arch}-linux-gnu`;
+  return [join(root, 'usr', 'lib', triplet), join(root, 'lib', triplet)].join(':');
+}
+
 const dpkgStatus = '/var/lib/dpkg/status';
 const aptBoundMs = 120_000;
 const unpackBoundMs = 30_000;
@@ -28,11 +40,14 @@ const unpackBoundMs = 30_000;
  * system. apt checks the signatures as ever.
  *
  * Any number at once is safe: each works in a folder of its own, and a rename decides.
+ *
+ * @param signal gives the download up.
  */
 export async function fetchDebianPackages(
   names: readonly string[],
   target: string,
   env: Environment,
+  signal?: AbortSignal,
 ): Promise<void> {
   const work = join(target, '..', `backstop-fetch-${randomUUID()}`);
   const held = hold({ kind: 'folder', path: work });
@@ -43,8 +58,9 @@ export async function fetchDebianPackages(
     });
     await mkdir(join(work, 'root'));
     await mkdir(join(work, 'tmp'));
-    await download(names, work, env);
+    await download(names, work, env, signal);
     await unpack(work, env);
+    await keepLinksInside(join(work, 'root'));
     await putInPlace(join(work, 'root'), target);
   } finally {
     await rm(work, {
@@ -57,7 +73,12 @@ export async function fetchDebianPackages(
   }
 }
 
-async function download(names: readonly string[], work: string, env: Environment): Promise<void> {
+async function download(
+  names: readonly string[],
+  work: string,
+  env: Environment,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   const config = join(work, 'apt.conf');
   await writeFile(config, aptConfiguration(work));
   const apt = (...args: string[]) =>
@@ -70,6 +91,7 @@ async function download(names: readonly string[], work: string, env: Environment
       cwd: work,
       logFile: join(work, 'apt.log'),
       boundMs: aptBoundMs,
+      signal,
     });
   await apt('update');
   // `install --download-only` rather than `download`: against the list of what is installed, it
@@ -107,6 +129,18 @@ async function unpack(work: string, env: Environment): Promise<void> {
       logFile: join(work, 'unpack.log'),
       boundMs: unpackBoundMs,
     });
+  }
+}
+
+/** A link to an absolute path means the place where it would be installed: here, below `root`. */
+async function keepLinksInside(root: string): Promise<void> {
+  for (const entry of await readdir(root, { recursive: true, withFileTypes: true })) {
+    if (!entry.isSymbolicLink()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const target = await readlink(path);
+    if (!isAbsolute(target) || !existsSync(join(root, target))) continue;
+    await rm(path);
+    await symlink(relative(entry.parentPath, join(root, target)), path);
   }
 }
 

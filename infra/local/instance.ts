@@ -1,14 +1,15 @@
 import { startApi } from './api.ts';
-import { banner } from './banner.ts';
+import { banner, masked } from './banner.ts';
 import { cacheFolder } from './cache-folder.ts';
 import type { LocalInstance } from './control-client.ts';
 import { type Controlled, startControlServer } from './control-server.ts';
 import { type DatabaseUrls, prepareDatabase } from './database.ts';
+import { prepareTable } from './dynamodb-table.ts';
 import type { Environment } from './environment.ts';
 import { claimLocalFile } from './local-file.ts';
 import { describeExit, type Exit } from './process.ts';
 import { paths } from './project.ts';
-import { type PartName, type Services, startServices } from './services.ts';
+import { type Part, type PartName, type Services, startServices } from './services.ts';
 
 export type Instance = {
   banner: string;
@@ -19,6 +20,7 @@ export type Instance = {
 
 /** Connections to Postgres for each function. */
 const apiPoolMax = '20';
+const usualTable = 'backstop';
 
 export type InstanceOptions = {
   port: number;
@@ -73,10 +75,15 @@ async function bringUp(
 
   const services = await startServices({ env, log, onExit: reportTo(log) });
   undo.push(services.close);
+  const table = env['DYNAMODB_TABLE'] || usualTable;
+  // Not waited for: until it is there its routes answer 503, and the rest of the service works.
+  const closing = new AbortController();
+  undo.push(async () => closing.abort());
+  void bringTable(services.dynamodb, table, (line) => closing.signal.aborted || log(line));
   const urls = await prepareDatabase(services.postgres, log);
   const api = await startApi({
     port,
-    env: apiEnvironment(env, port, urls, services),
+    env: { ...apiEnvironment(env, port, urls, services), DYNAMODB_TABLE: table },
     logFile: paths.apiLog,
   });
   undo.push(async () => void (await api.stop(['SIGTERM'], 5_000)));
@@ -85,11 +92,28 @@ async function bringUp(
     ...instance,
     state: 'ready',
     ...addresses(urls, services),
+    dynamodbTable: table,
   };
   await file.write(ready);
   controlled.instance = ready;
   controlled.services = services;
   return { banner: banner(url, urls.api, services), apiExited: api.exited };
+}
+
+/** Makes the table once DynamoDB is there, and says in a line what came of it. */
+async function bringTable(
+  dynamodb: Part,
+  table: string,
+  log: (line: string) => void,
+): Promise<void> {
+  const part = dynamodb.from === 'starting' ? await dynamodb.settled : dynamodb;
+  if (part.from === 'nowhere') return log(`no DynamoDB: ${part.reason}`);
+  try {
+    await prepareTable(part.url, table);
+    log(`dynamodb is up: ${part.url}`);
+  } catch (error) {
+    log(`no table ${table} at ${masked(part.url)}: ${(error as Error).message}`);
+  }
 }
 
 function reportTo(log: (line: string) => void): (name: PartName, exit: Exit) => void {
@@ -109,6 +133,8 @@ function apiEnvironment(
     PURGE_DATABASE_URL: urls.purge,
     // Undefined is left out: without Redis the service runs without its fast path.
     REDIS_URL: services.redis.url,
+    // Also where there is none: without it the AWS SDK would go to the developer's own account.
+    DYNAMODB_ENDPOINT: services.dynamodb.url,
     PORT: String(port),
     // On Lambda each environment serves one request at a time; here one process serves them all.
     BACKSTOP_POOL_MAX: env['BACKSTOP_POOL_MAX'] ?? apiPoolMax,
@@ -126,5 +152,6 @@ function addresses(urls: DatabaseUrls, services: Services): Partial<LocalInstanc
     purgeDatabaseUrl: urls.purge,
     adminDatabaseUrl: urls.admin,
     ...(services.redis.url !== undefined && { redisUrl: services.redis.url }),
+    ...(services.dynamodb.url !== undefined && { dynamodbEndpoint: services.dynamodb.url }),
   };
 }

@@ -19,6 +19,8 @@ export type Launch = {
   identity?: Identity | undefined;
   /** What the keeper sends should this process die; the quickest end that leaves nothing. */
   lastSignal?: NodeJS.Signals;
+  /** Kills it when aborted. */
+  signal?: AbortSignal | undefined;
 };
 
 export type Exit = { code: number | null; signal: NodeJS.Signals | null };
@@ -38,6 +40,7 @@ export type Child = {
  */
 export async function launch(plan: Launch): Promise<Child> {
   assertNothingEnds();
+  plan.signal?.throwIfAborted();
   const child = spawnDetached(plan);
   const { pid } = child;
   if (pid === undefined) {
@@ -46,7 +49,10 @@ export async function launch(plan: Launch): Promise<Child> {
   }
   const signal = plan.lastSignal ?? 'SIGTERM';
   const held = hold({ kind: 'process', pid, startedAt: startedAt(pid), signal });
+  const kill = () => void signalProcess(-pid, 'SIGKILL');
+  plan.signal?.addEventListener('abort', kill);
   const exited = exitOf(child).then(async (exit) => {
+    plan.signal?.removeEventListener('abort', kill);
     // Its helpers are in its group, and would go on without it.
     signalProcess(-pid, 'SIGKILL');
     await held.release();

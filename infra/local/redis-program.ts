@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 import { cacheFolder } from './cache-folder.ts';
-import { debianRelease, fetchDebianPackages } from './debian-package.ts';
+import { debianOrigin, debianRelease, fetchDebianPackages, libraryPath } from './debian-package.ts';
 import type { Environment } from './environment.ts';
 
 /** How a Redis server is run here. `before` comes before its own arguments. */
@@ -73,8 +73,8 @@ async function findFetched(
   if (release === undefined) return { missing: 'no Debian or Ubuntu to fetch a package from' };
   const root = join(cacheFolder(env), `redis-${release}`);
   const command = join(root, 'usr', 'bin', 'redis-server');
-  const libraries = { LD_LIBRARY_PATH: libraryFolders(root) };
-  const origin = `from the ${release.replace(/-[^-]*$/, '').replace('-', ' ')} package`;
+  const libraries = { LD_LIBRARY_PATH: libraryPath(root) };
+  const origin = debianOrigin(release);
   if (existsSync(command)) {
     const cached = await describeProgram(command, libraries, origin);
     if (!('missing' in cached)) return cached;
@@ -84,12 +84,6 @@ async function findFetched(
   // Debian keeps the program itself in redis-tools.
   await fetchDebianPackages(['redis-server', 'redis-tools'], root, env);
   return describeProgram(command, libraries, origin);
-}
-
-function libraryFolders(root: string): string {
-  const triplets: Record<string, string> = { x64: 'x86_64', arm64: 'aarch64' };
-  const triplet = `${triplets[process.arch] ?? process.arch}-linux-gnu`;
-  return [join(root, 'usr', 'lib', triplet), join(root, 'lib', triplet)].join(':');
 }
 
 /** Runs it once for its version: that also shows that it finds its libraries. */

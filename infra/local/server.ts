@@ -32,6 +32,8 @@ export type ServerPlan = {
   name: string;
   origin: string;
   logFile: string;
+  /** Where others have been told that it will be; else a free one. */
+  port?: number | undefined;
   launch(port: number): Launch;
   url(port: number): string;
   /** The log line that says that it accepts connections. */
@@ -112,11 +114,11 @@ async function attempt(plan: ServerPlan, port: number): Promise<Attempt> {
 
 async function startOnFreePort(plan: ServerPlan): Promise<{ child: Child; port: number }> {
   for (let tries = 1; ; tries++) {
-    const port = await freePort();
+    const port = plan.port ?? (await freePort());
     const outcome = await attempt(plan, port);
     if ('child' in outcome) return { ...outcome, port };
     // Someone was quicker to take the port that was free a moment ago.
-    const again = portTaken.test(outcome.output) && tries < portTriesMax;
+    const again = portTaken.test(outcome.output) && tries < portTriesMax && plan.port === undefined;
     if (!again) throw new Error(`${plan.name} did not start: ${outcome.output}`);
   }
 }

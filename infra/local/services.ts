@@ -1,5 +1,7 @@
+import { startDynamodbIfAny } from './dynamodb.ts';
 import { type Environment, environment } from './environment.ts';
 import { complain } from './output.ts';
+import { freePort } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { describeExit, type Exit } from './process.ts';
 import { startRedisIfAny } from './redis.ts';
@@ -11,33 +13,50 @@ export type Part =
   | { from: 'local'; url: string; server: Server }
   /** The developer's own, named in this environment variable: used, never stopped. */
   | { from: 'environment'; url: string; variable: string }
-  | { from: 'nowhere'; url: undefined; reason: string };
+  /** A late one: this is where it will be, and `settled` what came of it. */
+  | { from: 'starting'; url: string; settled: Promise<Part> }
+  | { from: 'nowhere'; url: undefined; reason: string }
+  /** A late one: this is where it was to be. */
+  | { from: 'nowhere'; url: string; reason: string };
 
 export type PartStart = {
   runDir: string;
   env: Environment;
   log: (line: string) => void;
   onExit: (exit: Exit) => void;
+  /** Of a late part: where the others have been told that it will be. */
+  port?: number;
+  /** Aborted when it is not wanted any more, though it may not be up yet. */
+  signal: AbortSignal;
 };
 
 /**
  * The parts. Another one is another line: the environment variable that overrides it, and how it
- * is started; `required` means that without it there is no service at all.
+ * is started; `required` means that without it there is no service at all, `late` that nobody waits
+ * for it: it is known from the first moment where it will be.
  */
 const parts = {
-  postgres: { variable: 'DATABASE_URL', required: true, start: startPostgres },
-  redis: { variable: 'REDIS_URL', required: false, start: startRedisIfAny },
+  postgres: { variable: 'DATABASE_URL', required: true, late: false, start: startPostgres },
+  redis: { variable: 'REDIS_URL', required: false, late: false, start: startRedisIfAny },
+  dynamodb: {
+    variable: 'DYNAMODB_ENDPOINT',
+    required: false,
+    late: true,
+    start: startDynamodbIfAny,
+  },
 } as const satisfies Record<string, PartPlan>;
 
 type PartPlan = {
   variable: string;
   required: boolean;
+  late: boolean;
   start: (options: PartStart) => Promise<Server | { missing: string }>;
 };
 
 export type PartName = keyof typeof parts;
 export const partNames = Object.keys(parts) as readonly PartName[];
 
+/** What a late part is changes, once, when it has settled. */
 export type Services = Readonly<Record<PartName, Part>> & {
   /** The run's folder, which `close` removes. */
   runDir: string;
@@ -45,7 +64,7 @@ export type Services = Readonly<Record<PartName, Part>> & {
 };
 
 export type ServicesOptions = {
-  /** DATABASE_URL and REDIS_URL in it override a part. Default: the process' own. */
+  /** DATABASE_URL, REDIS_URL and DYNAMODB_ENDPOINT in it override a part. Default: the process' own. */
   env?: Environment;
   /** Default: to standard error. */
   log?: (line: string) => void;
@@ -63,32 +82,40 @@ export async function startServices(options: ServicesOptions = {}): Promise<Serv
   const onExit =
     options.onExit ?? ((name, exit) => log(`${name} ${describeExit(exit)} without being asked to`));
   const folder = await createRunFolder();
+  const unwanted = new AbortController();
   const starts = partNames.map(async (name) => {
     const start = {
       runDir: folder.path,
       env,
       log,
       onExit: (exit: Exit) => onExit(name, exit),
+      signal: unwanted.signal,
     };
     return [name, await startPart(parts[name], start)] as const;
   });
   const outcomes = await Promise.allSettled(starts);
+  const failure = outcomes.find((one) => one.status === 'rejected');
   const started = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  const running = Object.fromEntries(started) as Record<PartName, Part>;
   const close = async () => {
-    const servers = started.flatMap(([, part]) => (part.from === 'local' ? [part.server] : []));
-    await Promise.all(servers.map((server) => server.close()));
+    if (Object.values(running).some(({ from }) => from === 'starting')) unwanted.abort();
+    await Promise.all(started.map(([, part]) => closePart(part)));
     await folder.remove();
   };
-  const failure = outcomes.find((one) => one.status === 'rejected');
   if (failure !== undefined) {
     await close();
     throw failure.reason;
   }
-  return {
-    ...(Object.fromEntries(started) as Record<PartName, Part>),
-    runDir: folder.path,
-    close,
-  };
+  const services = Object.assign(running, { runDir: folder.path, close });
+  for (const [name, part] of started) {
+    if (part.from === 'starting') void part.settled.then((settled) => (running[name] = settled));
+  }
+  return services;
+}
+
+async function closePart(part: Part): Promise<void> {
+  const settled = part.from === 'starting' ? await part.settled : part;
+  if (settled.from === 'local') await settled.server.close();
 }
 
 async function startPart(plan: PartPlan, start: PartStart): Promise<Part> {
@@ -96,16 +123,23 @@ async function startPart(plan: PartPlan, start: PartStart): Promise<Part> {
   if (given !== undefined && given !== '') {
     return { from: 'environment', url: given, variable: plan.variable };
   }
+  if (!plan.late) return startOrSayWhy(plan, start, undefined);
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  return { from: 'starting', url, settled: startOrSayWhy(plan, { ...start, port }, url) };
+}
+
+async function startOrSayWhy(
+  plan: PartPlan,
+  start: PartStart,
+  url: string | undefined,
+): Promise<Part> {
   try {
     const server = await plan.start(start);
     if (!('missing' in server)) return { from: 'local', url: server.url, server };
-    return { from: 'nowhere', url: undefined, reason: server.missing };
+    return { from: 'nowhere', url, reason: server.missing };
   } catch (error) {
     if (plan.required) throw error;
-    return {
-      from: 'nowhere',
-      url: undefined,
-      reason: (error as Error).message,
-    };
+    return { from: 'nowhere', url, reason: (error as Error).message };
   }
 }

@@ -113,10 +113,15 @@ export type Setback =
   /** Another request with this key holds its claim, and the wait for it ran out. */
   | { readonly kind: 'in-flight'; readonly retryAfterSeconds?: number }
   /** The whole transaction may be tried again, step 0 included. */
-  | { readonly kind: 'retry'; readonly because: 'conflict' | 'connection'; readonly cause: unknown }
+  | {
+      readonly kind: 'retry';
+      readonly because: 'conflict' | 'connection' | 'in-flight';
+      readonly cause: unknown;
+    }
   /** Rows that the work needs stayed locked by others. */
   | { readonly kind: 'contention'; readonly cause: unknown }
-  | { readonly kind: 'unavailable'; readonly cause: unknown }
+  /** `what`: the name of the store, where it is not the database that everything needs. */
+  | { readonly kind: 'unavailable'; readonly cause: unknown; readonly what?: string }
   /** The deadline came first. */
   | { readonly kind: 'late' }
   /** COMMIT was sent and its answer could not be learned. */

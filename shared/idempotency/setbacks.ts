@@ -27,19 +27,16 @@ export function problemOf(
         'This idempotency key was sent before with another request. Use a new key for a new request.',
       );
     case 'in-flight':
-      return new Problem(
-        'ABORTED',
-        'A request with this idempotency key is still running. Send the same request again later.',
-        { retryAfterSeconds: retryAfter(setback.retryAfterSeconds) },
-      );
+      return inFlight(setback.retryAfterSeconds);
     case 'retry':
+      if (setback.because === 'in-flight') return inFlight();
       return setback.because === 'conflict'
         ? contention(setback.cause)
         : unavailable(setback.cause);
     case 'contention':
       return contention(setback.cause);
     case 'unavailable':
-      return unavailable(setback.cause);
+      return unavailable(setback.cause, setback.what);
     case 'late':
       return new Problem(
         'UNAVAILABLE',
@@ -49,6 +46,14 @@ export function problemOf(
     case 'unknown-outcome':
       return outcomeUnknown(setback.cause, isUnprotected);
   }
+}
+
+function inFlight(leaseLeftSeconds?: number): Problem {
+  return new Problem(
+    'ABORTED',
+    'A request with this idempotency key is still running. Send the same request again later.',
+    { retryAfterSeconds: retryAfter(leaseLeftSeconds) },
+  );
 }
 
 function retryAfter(leftSeconds = 1): number {
@@ -74,10 +79,10 @@ function contention(cause: unknown): Problem {
   );
 }
 
-function unavailable(cause: unknown): Problem {
+function unavailable(cause: unknown, what = 'The database'): Problem {
   return new Problem(
     'UNAVAILABLE',
-    'The database cannot be reached. Nothing took effect; send the same request again.',
+    `${what} cannot be reached. Nothing took effect; send the same request again.`,
     { retryAfterSeconds: 1, cause },
   );
 }

@@ -1,20 +1,16 @@
 /** What the rigs of the stores in Postgres have in common. */
 import type { Redis } from 'ioredis';
-import { inject } from 'vitest';
-import { startRedis } from '../../infra/local/redis.ts';
-import { createRunFolder } from '../../infra/local/run-folder.ts';
 import {
   createDatabase,
-  createRedis,
   type Database,
   type FastPath,
-  NO_FAST_PATH,
   type Store,
   type Tx,
 } from '../../shared/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seenBlocked } from '../support/waiting.ts';
 import type { OpenRig, RedisMode } from './rig.ts';
+import { openRigRedis } from './rig-redis.ts';
 
 export interface PostgresRigPlan<Handle extends Tx> {
   readonly pipeline: boolean;
@@ -38,7 +34,7 @@ export async function openPostgresRig<Handle extends Tx>(
     connectTimeoutMs: 2000,
     onIdleError: () => {},
   });
-  const redis = await openRedis(redisMode, plan.fastPath);
+  const redis = await openRigRedis(redisMode, plan.fastPath);
   return {
     store: plan.store(database),
     fastPath: redis.fastPath,
@@ -76,49 +72,4 @@ async function allowConnections(db: TestDatabase, isAllowed: boolean): Promise<v
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
       WHERE datname = current_database() AND usename = 'backstop_api'`,
   );
-}
-
-interface RigRedis {
-  readonly fastPath: FastPath;
-  midway(): Promise<void>;
-  mend(): Promise<void>;
-  close(): Promise<void>;
-}
-
-const nothing = async () => {};
-
-async function openRedis(mode: RedisMode, make: (redis: Redis) => FastPath): Promise<RigRedis> {
-  if (mode === 'off')
-    return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
-  if (mode === 'on') {
-    const redis = connect(inject('redisUrl'));
-    return {
-      fastPath: make(redis),
-      midway: nothing,
-      mend: nothing,
-      close: async () => redis.disconnect(),
-    };
-  }
-  const folder = await createRunFolder();
-  const server = await startRedis({ runDir: folder.path });
-  const redis = connect(server.url);
-  return {
-    fastPath: make(redis),
-    midway: () => server.stop(),
-    mend: async () => {
-      await server.start();
-      // Until the client has come back to a server that was started again.
-      if (redis.status !== 'ready' && redis.status !== 'wait')
-        await new Promise<void>((resolve) => redis.once('ready', () => resolve()));
-    },
-    close: async () => {
-      redis.disconnect();
-      await server.close();
-      await folder.remove();
-    },
-  };
-}
-
-function connect(url: string): Redis {
-  return createRedis({ url, commandTimeoutMs: 1000, onError: () => {} });
 }

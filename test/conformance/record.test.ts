@@ -1,10 +1,12 @@
-import { NO_FAST_PATH, type RecordTx, recordStore } from '../../shared/index.ts';
+import { inject } from 'vitest';
+import { type RecordTx, recordStore, redisResponseCache } from '../../shared/index.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';
 import { conformanceSuite } from './suite.ts';
 
 for (const pipeline of [true, false]) {
-  for (const redis of ['off'] as const) {
+  for (const redis of ['on', 'off', 'dies'] as const) {
+    if (redis !== 'off' && inject('redisUrl') === '') continue;
     conformanceSuite(recordRig(pipeline), redis);
   }
 }
@@ -22,7 +24,14 @@ function recordRig(pipeline: boolean): Rig<RecordTx> {
         {
           pipeline,
           store: (database) => recordStore({ database, retentionMs: 172_800_000, leaseMs: 30_000 }),
-          fastPath: () => NO_FAST_PATH,
+          fastPath: (redis) =>
+            redisResponseCache({
+              redis,
+              store: 'record',
+              connectBudgetMs: 2000,
+              coolDownMs: 50,
+              onFailure: () => {},
+            }),
           claims: 'SELECT FROM idempotency_records WHERE account_id = $1',
         },
         redisMode,

@@ -6,8 +6,11 @@ export interface Traits {
   readonly replaysWithoutRedis: boolean;
   /** Are two routes two requests, or is the key used up on all of them? */
   readonly identity: 'key' | 'endpoint and key';
-  /** A duplicate of a running request, with no Redis to say so. */
-  readonly duplicateInFlight: 'waits' | 'is refused';
+  /**
+   * A duplicate of a running request, with no Redis to say so. Where it runs as well, one of
+   * the two commits and the other repeats its answer, with or without Redis.
+   */
+  readonly duplicateInFlight: 'waits' | 'is refused' | 'runs, and one commits';
 }
 
 export type RedisMode = 'on' | 'off' | 'dies';
@@ -26,7 +29,7 @@ export interface OpenRig<Handle> {
   claims(principal: string): Promise<number>;
   /** Kills Redis, in mode `dies`; else nothing. */
   midway(): Promise<void>;
-  /** Waits until a duplicate is seen waiting for the claim's owner. */
+  /** Waits until a duplicate is seen waiting for the claim's owner, or running beside it. */
   seenWaiting(): Promise<unknown>;
   /** Nobody can reach the store until `mendStore`. */
   breakStore(): Promise<void>;

@@ -20,7 +20,7 @@ test.each([
 ])('`npm run local -- %s %s %s` is refused with the usage', async (...words) => {
   const result = await programResult(join(local, 'control.ts'), words);
   expect(result).toMatchObject({ code: 2, stdout: '' });
-  expect(result.stderr).toBe('usage: npm run local -- stop|start postgres|redis\n');
+  expect(result.stderr).toBe('usage: npm run local -- stop|start postgres|redis|dynamodb\n');
 });
 
 test('when nothing runs from the folder it says how to start it', async () => {
@@ -36,11 +36,16 @@ test('when nothing runs from the folder it says how to start it', async () => {
   expect(await ask()).toEqual(refused);
 });
 
-test('a part of the developer’s own, or none at all, is not stopped', async () => {
+test('a part of the developer’s own, or none at all (yet), is not stopped', async () => {
   const redis: Part = { from: 'environment', url: 'redis://r.example', variable: 'REDIS_URL' };
   const postgres: Part = { from: 'nowhere', url: undefined, reason: 'it rains' };
-  const services = { redis, postgres, runDir: '', close: async () => {} };
+  const dynamodb: Part = { from: 'starting', url: '', settled: new Promise(() => {}) };
+  const services = { redis, postgres, dynamodb, runDir: '', close: async () => {} };
   const { path } = await controlServer({ instance, services });
+  expect(await askControl(path, 'POST', '/stop/dynamodb')).toEqual({
+    status: 409,
+    message: 'dynamodb is still starting',
+  });
   expect(await askControl(path, 'POST', '/stop/redis')).toEqual({
     status: 409,
     message: 'redis is your own (REDIS_URL): stop it where you started it',
@@ -56,7 +61,13 @@ test('a stop that fails is told, not swallowed', async () => {
   const fail = () => Promise.reject(new Error('stuck'));
   const server = { url: '', port: 1, pid: 2, origin: '', start: fail, stop: fail, close: fail };
   const redis: Part = { from: 'local', url: '', server };
-  const services = { redis, postgres: redis, runDir: '', close: async () => {} };
+  const services = {
+    redis,
+    postgres: redis,
+    dynamodb: redis,
+    runDir: '',
+    close: async () => {},
+  };
   const { path } = await controlServer({ instance, services });
   expect(await askControl(path, 'POST', '/stop/redis')).toEqual({ status: 500, message: 'stuck' });
 });

@@ -9,6 +9,7 @@ import { startServices } from '../../infra/local/services.ts';
 const given = {
   DATABASE_URL: 'postgres://me:secret@db.example/mine',
   REDIS_URL: 'redis://r.example',
+  DYNAMODB_ENDPOINT: 'http://d.example',
 };
 
 test('what the environment names is used and not started', async () => {
@@ -20,11 +21,12 @@ test('what the environment names is used and not started', async () => {
     variable: 'DATABASE_URL',
   });
   expect(services.redis).toMatchObject({ from: 'environment', url: given.REDIS_URL });
+  expect(services.dynamodb).toMatchObject({ from: 'environment', url: given.DYNAMODB_ENDPOINT });
 });
 
 test('without a Redis to be had it goes on, and says why', { timeout: 60_000 }, async () => {
   const empty = await temporaryFolder();
-  const env = { DATABASE_URL: given.DATABASE_URL, PATH: empty, XDG_CACHE_HOME: empty };
+  const env = { ...given, REDIS_URL: undefined, PATH: empty, XDG_CACHE_HOME: empty };
   const services = await startServices({ env, log: () => {} });
   onTestFinished(services.close);
   expect(services.redis).toMatchObject({
@@ -39,7 +41,7 @@ test('a Redis that does not start is told, and the rest goes on', { timeout: 60_
   const program = join(folder, 'valkey-server');
   const script = '#!/bin/sh\n[ "$1" = --version ] && echo "Valkey server v=8.0.1" || exit 7\n';
   await writeFile(program, script, { mode: 0o755 });
-  const services = await startServices({ env: { DATABASE_URL: given.DATABASE_URL, PATH: folder } });
+  const services = await startServices({ env: { ...given, REDIS_URL: undefined, PATH: folder } });
   onTestFinished(services.close);
   expect(services.redis).toMatchObject({
     from: 'nowhere',
@@ -48,7 +50,7 @@ test('a Redis that does not start is told, and the rest goes on', { timeout: 60_
 });
 
 test('close leaves nothing', { timeout: 180_000 }, async () => {
-  const env = { ...environment(), DATABASE_URL: undefined, REDIS_URL: undefined };
+  const env = { ...environment(), ...given, DATABASE_URL: undefined, REDIS_URL: undefined };
   const services = await startServices({ env });
   const { runDir } = services;
   expect((await readdir(runDir)).map((name) => name.replace(/-.*/, '')).sort()).toEqual([

@@ -124,6 +124,7 @@ async function prepare() {
     TMPDIR: temporary,
     DATABASE_URL: undefined,
     REDIS_URL: undefined,
+    DYNAMODB_ENDPOINT: undefined,
     npm_lifecycle_event: undefined,
   };
   const localPath = join(copy.folder, '.backstop/local.json');

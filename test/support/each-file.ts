@@ -7,5 +7,6 @@ import { inject } from 'vitest';
 
 process.env['DATABASE_URL'] = inject('adminUrl');
 process.env['REDIS_URL'] = '';
+process.env['DYNAMODB_ENDPOINT'] = 'http://127.0.0.1:9';
 process.env['POWERTOOLS_LOG_LEVEL'] ??= 'SILENT';
 process.env['POWERTOOLS_METRICS_DISABLED'] ??= 'true';

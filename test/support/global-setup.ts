@@ -1,11 +1,14 @@
 /**
  * Real servers for the whole run: those of `npm start`, or the ones that
- * DATABASE_URL and REDIS_URL name. Each test file makes databases of its own from
- * one migrated template.
+ * DATABASE_URL, REDIS_URL and DYNAMODB_ENDPOINT name. Each test file makes databases
+ * of its own from one migrated template. DynamoDB takes longest and few need it: they
+ * wait for it themselves (`openDynamodb`).
  */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { startServices } from '../../infra/local/services.ts';
+import { type Part, startServices } from '../../infra/local/services.ts';
 import { migrate } from '../../shared/postgres/migrate.ts';
 import { ROLE_PASSWORD, TEMPLATE, urlOf } from './urls.ts';
 
@@ -14,6 +17,10 @@ declare module 'vitest' {
     adminUrl: string;
     /** Empty where no Redis could be had. */
     redisUrl: string;
+    /** Where it is, or will be in a moment. */
+    dynamodbUrl: string;
+    /** Holds the reason, once it is known that there is no DynamoDB. */
+    noDynamodbFile: string;
   }
 }
 
@@ -27,11 +34,21 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await createTemplate(adminUrl);
     project.provide('adminUrl', adminUrl);
     project.provide('redisUrl', services.redis.url ?? '');
+    const noDynamodbFile = join(services.runDir, 'no-dynamodb');
+    project.provide('dynamodbUrl', services.dynamodb.url as string);
+    project.provide('noDynamodbFile', noDynamodbFile);
+    void sayWhyNot(services.dynamodb, noDynamodbFile);
     return () => services.close();
   } catch (error) {
     await services.close();
     throw error;
   }
+}
+
+async function sayWhyNot(dynamodb: Part, file: string): Promise<void> {
+  const part = dynamodb.from === 'starting' ? await dynamodb.settled : dynamodb;
+  // At the end of a run that did not wait for it the folder may be gone: so is whoever would read it.
+  if (part.from === 'nowhere') await writeFile(file, part.reason).catch(() => {});
 }
 
 async function createTemplate(adminUrl: string): Promise<void> {

@@ -26,7 +26,8 @@ test('the defaults', () => {
     retentionMs: 60 * 60 * 1000,
     purgeRetentionMs: 60 * 60 * 1000,
     purgeMarginMs: 5 * 60 * 1000,
-    purgeBatchRowsMax: 10_000,
+    purgeBatchRowsMax: 50_000,
+    purgeLoops: 1,
     answerMarginMs: 1000,
     requestTimeoutMs: 28_000,
     redisCommandTimeoutMs: 100,
@@ -36,6 +37,13 @@ test('the defaults', () => {
     bodyBytesMax: 256 * 1024,
     storedBodyBytesMax: 256 * 1024,
     recordRetentionMs: 48 * 60 * 60 * 1000,
+    dynamoEndpoint: undefined,
+    dynamoTable: 'backstop',
+    awsRegion: undefined,
+    dynamoRetentionMs: 48 * 60 * 60 * 1000,
+    dynamoTtlSlackMs: 60 * 60 * 1000,
+    dynamoConnectTimeoutMs: 1000,
+    dynamoRequestTimeoutMs: 2000,
     issuerAliases: {},
     problemBaseUrl: 'https://backstop.example/problems/',
   } satisfies Omit<Config, 'keyMode' | 'leaseMs'>);
@@ -70,6 +78,13 @@ test('each value is taken from its variable', () => {
     BACKSTOP_BODY_BYTES_MAX: '4',
     BACKSTOP_STORED_BODY_BYTES_MAX: '5',
     BACKSTOP_RECORD_RETENTION_MS: '6',
+    DYNAMODB_ENDPOINT: 'http://127.0.0.1:8000',
+    DYNAMODB_TABLE: 'mine',
+    AWS_REGION: 'eu-central-1',
+    BACKSTOP_DYNAMO_RETENTION_MS: '7',
+    BACKSTOP_DYNAMO_TTL_SLACK_MS: '3600001',
+    BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '8',
+    BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '9',
     BACKSTOP_PROBLEM_BASE_URL: 'https://p.example/',
   });
   expect(config).toMatchObject({
@@ -89,6 +104,13 @@ test('each value is taken from its variable', () => {
     bodyBytesMax: 4,
     storedBodyBytesMax: 5,
     recordRetentionMs: 6,
+    dynamoEndpoint: 'http://127.0.0.1:8000',
+    dynamoTable: 'mine',
+    awsRegion: 'eu-central-1',
+    dynamoRetentionMs: 7,
+    dynamoTtlSlackMs: 3_600_001,
+    dynamoConnectTimeoutMs: 8,
+    dynamoRequestTimeoutMs: 9,
     problemBaseUrl: 'https://p.example/',
   });
 });
@@ -111,7 +133,8 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     BACKSTOP_RETENTION_MS: '3600000',
     BACKSTOP_PURGE_RETENTION_MS: '3600000',
     BACKSTOP_PURGE_MARGIN_MS: '300000',
-    BACKSTOP_PURGE_BATCH_ROWS_MAX: '10000',
+    BACKSTOP_PURGE_BATCH_ROWS_MAX: '50000',
+    BACKSTOP_PURGE_LOOPS: '1',
     BACKSTOP_ANSWER_MARGIN_MS: '1000',
     BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '100',
     BACKSTOP_REDIS_CONNECT_BUDGET_MS: '250',
@@ -121,6 +144,10 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     BACKSTOP_STORED_BODY_BYTES_MAX: '262144',
     BACKSTOP_RECORD_RETENTION_MS: '172800000',
     BACKSTOP_LEASE_MS: '30000',
+    BACKSTOP_DYNAMO_RETENTION_MS: '172800000',
+    BACKSTOP_DYNAMO_TTL_SLACK_MS: '3600000',
+    BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '1000',
+    BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '2000',
   };
   describe.each(Object.entries(numbers))('%s', (name, usual) => {
     test.each(['abc', '0', '-1', '1.5', ' ', '1e400', '5s', '9007199254740993'])('%j', (value) => {
@@ -143,6 +170,11 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     for (const choice of choices) expect(message).toContain(choice);
   });
 
+  test('a DynamoDB that is no URL', () => {
+    const message = refusal({ DYNAMODB_ENDPOINT: 'localhost' });
+    expect(message).toMatch(/^DYNAMODB_ENDPOINT is "localhost".*http:\/\/127\.0\.0\.1:8000/);
+  });
+
   test('several at once are all named', () => {
     const message = refusal({ BACKSTOP_POOL_MAX: 'x', BACKSTOP_PIPELINE: 'y' });
     expect(message).toMatch(/BACKSTOP_PIPELINE is "y".*; BACKSTOP_POOL_MAX is "x"/);
@@ -160,6 +192,13 @@ describe('what would break the promise is refused', () => {
     expect(message).toContain('still catch replays');
     expect(message).toContain('Set it to the longest retention');
     expect(load({ BACKSTOP_PURGE_RETENTION_MS: '3600000' }).purgeRetentionMs).toBe(3_600_000);
+  });
+
+  test('a time-to-live that lets DynamoDB delete a marker within its retention', () => {
+    const message = refusal({ BACKSTOP_DYNAMO_TTL_SLACK_MS: '627999' });
+    expect(message).toMatch(/^BACKSTOP_DYNAMO_TTL_SLACK_MS is 627999, less than 628000/);
+    expect(message).toContain('Set it to 3600000');
+    expect(load({ BACKSTOP_DYNAMO_TTL_SLACK_MS: '628000' }).dynamoTtlSlackMs).toBe(628_000);
   });
 
   test('a purge margin within the longest request', () => {

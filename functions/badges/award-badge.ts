@@ -1,0 +1,39 @@
+import * as z from 'zod/mini';
+import {
+  type DynamoTx,
+  deployedDynamoService,
+  dynamoWork,
+  type MutationRoute,
+  Problem,
+  readIfMatch,
+  storableText,
+} from '../../shared/index.ts';
+import { findProfile, hasVersion, withBadge } from './badges.ts';
+import { profileResponse } from './responses.ts';
+
+const body = z.strictObject({ badge: storableText(100) });
+
+/** The state is an item in DynamoDB, so its protection is there too, in the same transaction. */
+export const awardBadge: MutationRoute<z.infer<typeof body>, DynamoTx> = {
+  name: 'award-badge',
+  body,
+  stateUrl: '/players/me/badges',
+  run: ({ principal, body: { badge }, request, once }) => {
+    const ifMatch = readIfMatch(request);
+    return once(
+      dynamoWork(async (table) => {
+        const profile = await findProfile(table, principal);
+        if (!hasVersion(profile, ifMatch)) {
+          throw new Problem(
+            'VERSION_MISMATCH',
+            'The badges have changed since the version in If-Match.',
+          );
+        }
+        const { next, write } = withBadge(table.name, profile, badge);
+        return { writes: [write], response: profileResponse(next, true) };
+      }),
+    );
+  },
+};
+
+export const handler = deployedDynamoService().mutation(awardBadge);

@@ -1,0 +1,71 @@
+/**
+ * The marker: the item whose being there says that a key was used up, and that holds
+ * what was answered. It is put in the transaction that makes the effect.
+ */
+import type { Mutation, Setback, StoredResponse } from '../idempotency/contract.ts';
+import { areComparable } from '../idempotency/fingerprint.ts';
+import { decodeStored, encodeStored } from '../idempotency/stored-format.ts';
+import type { Item } from './table.ts';
+
+/** The table's time-to-live attribute: whole seconds since the epoch. */
+export const TTL_ATTRIBUTE = 'expires_at';
+
+/** 400 KB, attribute names included. One byte more and DynamoDB refuses the whole transaction. */
+const ITEM_BYTES_MAX = 409_600;
+
+export interface MarkerFacts {
+  /** Names the one built request that puts this item, and so tells ours from another's. */
+  readonly attempt: string;
+  readonly stored: StoredResponse | 'tombstone';
+  /** The published expiry, on the epoch. */
+  readonly retainedUntilSeconds: number;
+  readonly ttlSlackSeconds: number;
+}
+
+/** With the response, or with a tombstone where the item would be too large for DynamoDB. */
+export function markerItem(mutation: Mutation, facts: MarkerFacts): Item {
+  const { attempt, stored, retainedUntilSeconds, ttlSlackSeconds } = facts;
+  const item = {
+    pk: { S: markerKey(mutation) },
+    attempt: { S: attempt },
+    fingerprint: { S: mutation.fingerprint },
+    response: { S: encodeStored(stored) },
+    retained_until: { N: String(retainedUntilSeconds) },
+    [TTL_ATTRIBUTE]: { N: String(retainedUntilSeconds + ttlSlackSeconds) },
+  };
+  if (bytesOf(item) <= ITEM_BYTES_MAX) return item;
+  return { ...item, response: { S: encodeStored('tombstone') } };
+}
+
+/**
+ * The length stands before what it measures, so that user `t1` with key `a:b` is not
+ * `t1:a` with `b`. Percent-encoding could make it longer than the 2,048 bytes that a
+ * partition key may have.
+ */
+export function markerKey({ principal, key }: Pick<Mutation, 'principal' | 'key'>): string {
+  return `idem:${principal.length}:${principal}:${key}`;
+}
+
+/**
+ * What a marker says to a request with its key. No clock has a say in it: an item that is
+ * there answers, also past its expiry, when the deletion by its time-to-live is still to
+ * come (days late, at times). Taken for absent, it would be a second run.
+ */
+export function answerOfMarker(item: Item, { fingerprint }: Mutation): Setback {
+  const own = item['fingerprint']?.S ?? '';
+  if (!areComparable(own, fingerprint)) return { kind: 'already-exists' };
+  if (own !== fingerprint) return { kind: 'mismatch' };
+  const response = decodeStored(item['response']?.S ?? '');
+  const expiresAtMs = Number(item['retained_until']?.N) * 1000;
+  if (response === undefined || !Number.isFinite(expiresAtMs)) return { kind: 'already-exists' };
+  return { kind: 'completed', response, expiresAtMs };
+}
+
+/** As DynamoDB counts: UTF-8, names included; of a number never more than 21. */
+function bytesOf(item: Item): number {
+  return Object.entries(item).reduce(
+    (bytes, [name, { S }]) =>
+      bytes + Buffer.byteLength(name) + (S === undefined ? 21 : Buffer.byteLength(S)),
+    0,
+  );
+}

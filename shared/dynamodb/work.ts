@@ -1,0 +1,42 @@
+import type { TransactWriteItem } from '@aws-sdk/client-dynamodb';
+import type { HttpResponse, Problem } from '../http/problems.ts';
+import type { Work } from '../idempotency/contract.ts';
+import type { Table } from './table.ts';
+
+/**
+ * One item of the transaction: `{ Put }`, `{ Update }`, `{ Delete }` or
+ * `{ ConditionCheck }`. Its condition guards what the work has read: when it fails,
+ * all is undone and the work runs again on a fresh read.
+ */
+export type Write = TransactWriteItem;
+
+/** What the work came to: nothing of it is written before it is returned. */
+export interface Proposal {
+  /** 99 at most: DynamoDB takes 100 items in a transaction, and one is the marker. */
+  readonly writes: readonly Write[];
+  /** A refusal (4xx) is kept without the writes. */
+  readonly response: HttpResponse | Problem;
+}
+
+/** What the work may do by itself: look. (`name` is for its writes.) */
+export type Reader = Pick<Table, 'name' | 'get'>;
+
+export interface DynamoTx extends Reader {
+  /** For `dynamoWork`, which hands on what the work has returned. */
+  propose(writes: readonly Write[]): void;
+}
+
+/**
+ * The work of a mutation in DynamoDB, as `once` takes it. `propose` reads, and
+ * returns what is to be written and answered; it makes no effect by itself.
+ *
+ * Throw VERSION_MISMATCH where the client named a version (`If-Match`) and the item
+ * has another.
+ */
+export function dynamoWork(propose: (table: Reader) => Promise<Proposal>): Work<DynamoTx> {
+  return async (tx) => {
+    const { writes, response } = await propose(tx);
+    tx.propose(writes);
+    return response;
+  };
+}

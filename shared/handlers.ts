@@ -1,0 +1,139 @@
+/**
+ * What a deployed function is made of: its route, and the middlewares around it in the
+ * order of the contract. The composition roots say which store it runs on.
+ */
+import middy, { type MiddlewareObj } from '@middy/core';
+import httpJsonBodyParser from '@middy/http-json-body-parser';
+import type { Context } from 'aws-lambda';
+import type { ZodMiniType } from 'zod/mini';
+import type { Config } from './config.ts';
+import { acceptBody, validateBody } from './http/body.ts';
+import { readPrincipal } from './http/principal.ts';
+import { type HttpResponse, Problem } from './http/problems.ts';
+import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
+import type { FastPath, Store } from './idempotency/contract.ts';
+import {
+  idempotency,
+  type Once,
+  type OnceContext,
+  problemResponses,
+  type Report,
+} from './idempotency/middleware.ts';
+import type { Logger } from './logger.ts';
+import type { Meter } from './metrics.ts';
+import type { Tx } from './postgres/transaction.ts';
+
+export type Handler = (event: HttpEvent, context: Context) => Promise<HttpResponse>;
+
+/** What a protected handler is given. */
+export interface MutationInput<Body, Handle = Tx> {
+  readonly principal: string;
+  readonly body: Body;
+  readonly request: HttpRequest;
+  readonly once: Once<Handle>;
+}
+
+/** A mutation, apart from the servers that it will run against. */
+export interface MutationRoute<Body, Handle = Tx> {
+  /** Kebab case; names the function in logs and in `BACKSTOP_KEY_MODE_…`. */
+  readonly name: string;
+  /** The shape of the JSON body; undefined for a request that has none. */
+  readonly body: ZodMiniType<Body> | undefined;
+  /** Where a client whose key is used up finds the state that decides. */
+  readonly stateUrl: string;
+  run(input: MutationInput<Body, Handle>): Promise<HttpResponse>;
+}
+
+export interface QueryInputOn<Served> {
+  readonly principal: string;
+  readonly request: HttpRequest;
+  /** What the function runs on. */
+  readonly service: Served;
+}
+
+/** A request that changes nothing and so needs no key. */
+export interface QueryRouteOn<Served> {
+  readonly name: string;
+  /** Answers anybody; `principal` is empty then. */
+  readonly isPublic?: boolean;
+  run(input: QueryInputOn<Served>): Promise<HttpResponse>;
+}
+
+/** What every handler of a process shares. */
+export interface Shared {
+  readonly config: Config;
+  readonly logger: Logger;
+}
+
+export interface MutationParts<Handle> extends Shared {
+  readonly meter: Meter;
+  readonly store: Store<Handle>;
+  readonly fastPath: FastPath;
+}
+
+/** Authentication, key and fingerprint, then the body: in the order of the contract. */
+export function mutationHandler<Body, Handle>(
+  route: MutationRoute<Body, Handle>,
+  { config, logger, meter, store, fastPath }: MutationParts<Handle>,
+): Handler {
+  const protection = idempotency<Handle>({
+    ...config,
+    fastPath,
+    store,
+    stateUrl: route.stateUrl,
+    keyMode: config.keyMode(route.name),
+    report: (report) => record(route.name, report, logger, meter),
+  });
+  const stack = bare<Handle>()
+    .use(outermost(route.name, config, logger))
+    .use(protection);
+  if (route.body) {
+    stack
+      .use(acceptBody(config.bodyBytesMax))
+      .use(httpJsonBodyParser() as Step)
+      .use(validateBody(route.body) as Step);
+  }
+  return stack.handler((event, { once, principal, http }) =>
+    route.run({ principal, once, request: http, body: event.body as never }),
+  ) as unknown as Handler;
+}
+
+export function queryHandler<Served extends Shared>(
+  route: QueryRouteOn<Served>,
+  service: Served,
+): Handler {
+  const { config, logger } = service;
+  return bare()
+    .use(outermost(route.name, config, logger))
+    .handler((event) => {
+      const principal = route.isPublic ? '' : readPrincipal(event, config.issuerAliases);
+      if (principal === undefined) {
+        throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
+      }
+      return route.run({ principal, service, request: readRequest(event) });
+    }) as unknown as Handler;
+}
+
+/** Without middy's own early time-out, which answers while the handler runs on: `once` has a deadline. */
+function bare<Handle = Tx>() {
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Handle>>({ timeoutEarlyInMillis: 0 });
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a step that touches neither error nor context fits any stack.
+type Step = MiddlewareObj<HttpEvent, HttpResponse, any, any>;
+
+function outermost(name: string, { problemBaseUrl }: Config, logger: Logger): Step {
+  const report = (report: Report) => record(name, report, logger);
+  return problemResponses({ problemBaseUrl, report }) as Step;
+}
+
+/** One line for each request: how it ended, and which layer decided. */
+function record(name: string, report: Report, logger: Logger, meter?: Meter): void {
+  const { layer, outcome, attempts, keyHash, error } = report;
+  const line = { function: name, layer, outcome, attempts, keyHash };
+  const isOurFault = error !== undefined && !(error instanceof Problem && !error.options.cause);
+  if (isOurFault) logger.error('request', { ...line, error: error as Error });
+  else logger.info('request', line);
+  if (outcome === 'key_empty') meter?.keyEmpty();
+  else meter?.outcome(layer, outcome);
+}

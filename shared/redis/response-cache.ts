@@ -1,0 +1,44 @@
+/**
+ * Redis in front of a store that keeps its responses itself: a cache of completed
+ * responses and nothing else. It holds no claim, so there is none to lose.
+ */
+import type { FastPath, Mutation } from '../idempotency/contract.ts';
+import { firstConnection } from './client.ts';
+import { decode, encodeCompleted } from './entries.ts';
+import { type FastPathOptions, insist, openGuard } from './guard.ts';
+
+export interface ResponseCacheOptions extends FastPathOptions {
+  /** Whose responses these are; it decides what makes two requests the same. */
+  readonly store: 'record' | 'dynamo';
+}
+
+export function redisResponseCache(options: ResponseCacheOptions): FastPath {
+  const { redis, store } = options;
+  const attempt = openGuard(options);
+  return {
+    claim: async (mutation) => {
+      const found = await attempt('claim', async () => {
+        await firstConnection(redis, options.connectBudgetMs);
+        return redis.get(keyOf(store, mutation));
+      });
+      const sight = found?.answer ? decode(found.answer) : undefined;
+      return sight?.kind === 'completed' ? sight : { kind: 'unknown' };
+    },
+    publish: async (mutation, response, expiresAtMs) => {
+      const completed = encodeCompleted(mutation.fingerprint, response, expiresAtMs);
+      const command = () =>
+        redis.set(keyOf(store, mutation), completed, 'PXAT', Math.floor(expiresAtMs));
+      await attempt('publish', () => insist(redis, command));
+    },
+    release: async () => {},
+  };
+}
+
+/** As the store's own identity: records tell endpoints apart, DynamoDB's markers do not. */
+function keyOf(
+  store: ResponseCacheOptions['store'],
+  { principal, endpoint, key }: Mutation,
+): string {
+  const parts = store === 'record' ? [principal, endpoint, key] : [principal, key];
+  return `idem:${store}:${parts.map(encodeURIComponent).join(':')}`;
+}

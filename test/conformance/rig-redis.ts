@@ -1,0 +1,55 @@
+/** Redis in front of a rig's store: there, absent, or one that dies when it is told to. */
+import type { Redis } from 'ioredis';
+import { inject } from 'vitest';
+import { startRedis } from '../../infra/local/redis.ts';
+import { createRunFolder } from '../../infra/local/run-folder.ts';
+import { createRedis, type FastPath, NO_FAST_PATH } from '../../shared/index.ts';
+import type { RedisMode } from './rig.ts';
+
+export interface RigRedis {
+  readonly fastPath: FastPath;
+  midway(): Promise<void>;
+  mend(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const nothing = async () => {};
+
+export async function openRigRedis(
+  mode: RedisMode,
+  make: (redis: Redis) => FastPath,
+): Promise<RigRedis> {
+  if (mode === 'off')
+    return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
+  if (mode === 'on') {
+    const redis = connect(inject('redisUrl'));
+    return {
+      fastPath: make(redis),
+      midway: nothing,
+      mend: nothing,
+      close: async () => redis.disconnect(),
+    };
+  }
+  const folder = await createRunFolder();
+  const server = await startRedis({ runDir: folder.path });
+  const redis = connect(server.url);
+  return {
+    fastPath: make(redis),
+    midway: () => server.stop(),
+    mend: async () => {
+      await server.start();
+      // Until the client has come back to a server that was started again.
+      if (redis.status !== 'ready' && redis.status !== 'wait')
+        await new Promise<void>((resolve) => redis.once('ready', () => resolve()));
+    },
+    close: async () => {
+      redis.disconnect();
+      await server.close();
+      await folder.remove();
+    },
+  };
+}
+
+function connect(url: string): Redis {
+  return createRedis({ url, commandTimeoutMs: 1000, onError: () => {} });
+}

@@ -1,0 +1,305 @@
+/** C65, in DynamoDB: the transaction was sent, and its answer did not come. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { awardBadge } from '../../../functions/badges/award-badge.ts';
+import { type DynamoRoad, openDynamoRoad, REQUEST_TIMEOUT_MS } from '../../support/dynamo-road.ts';
+import { dynamodbUrl } from '../../support/dynamodb.ts';
+import {
+  answer,
+  type Behaviour,
+  cancelled,
+  hold,
+  loseAnswer,
+  loseRequest,
+  passOn,
+  THROTTLED,
+} from '../../support/http-fault-proxy.ts';
+import { type Answer, lambdaContext, newKey, send } from '../../support/requests.ts';
+
+const url = await dynamodbUrl();
+const WRITE = 'TransactWriteItems';
+const SENDS = 3;
+
+describe.skipIf(url === undefined)('C65', () => {
+  let road: DynamoRoad;
+  beforeAll(async () => {
+    road = await openDynamoRoad(url as string);
+  });
+  afterAll(() => road.close());
+  afterEach(() => road.proxy.pass());
+
+  const request = () => ({
+    principal: `p-${newKey()}`,
+    key: newKey(),
+    path: '/players/me/badges',
+    body: { badge: 'gold' },
+  });
+
+  async function expectOneAward(principal: string): Promise<void> {
+    expect(await road.badgesOf(principal)).toEqual({ badges: ['gold'], version: 1 });
+    expect(await road.markersOf(principal)).toHaveLength(1);
+  }
+
+  function expectFresh(answered: Answer): void {
+    expect([answered.status, answered.json['badges']]).toEqual([201, ['gold']]);
+    expect(answered.headers).not.toHaveProperty('idempotency-replayed');
+    expect(Date.parse(answered.headers['idempotency-expires'] as string)).toBeGreaterThan(0);
+  }
+
+  function expectReplay(answered: Answer, first?: Answer): void {
+    expect([answered.status, answered.json['badges']]).toEqual([201, ['gold']]);
+    expect(answered.headers['idempotency-replayed']).toBe('true');
+    if (first) expect(answered.text).toBe(first.text);
+  }
+
+  function expectUnknown(answered: Answer): void {
+    expect([answered.status, answered.code]).toEqual([503, 'OUTCOME_UNKNOWN']);
+    expect(answered.headers['retry-after']).toBe('1');
+    expect(answered.json['retryable']).toBe(true);
+  }
+
+  const serverError = answer({ type: 'InternalServerError', status: 500 });
+  const failedThough: Behaviour = async (exchange) => {
+    await exchange.forward();
+    await serverError(exchange);
+  };
+
+  describe.each<[string, Behaviour]>([
+    ['reset after it was carried out', loseAnswer('reset')],
+    ['silence after it was carried out', loseAnswer('silence')],
+    ['an error of the server after it was carried out', failedThough],
+    ['reset on its way there', loseRequest('reset')],
+    ['silence on its way there', loseRequest('silence')],
+  ])('%s, once', (_, lose) => {
+    test('the same is sent again under the same token, and it is one award', async () => {
+      const sent = request();
+      road.proxy.next(WRITE, lose);
+      road.takeTokens();
+      const first = await send(road.award, sent);
+      expectFresh(first);
+      const tokens = road.takeTokens();
+      expect(tokens).toHaveLength(2);
+      expect(new Set(tokens).size).toBe(1);
+      expect(tokens[0]).not.toContain(sent.key);
+      expectReplay(await send(road.award, sent), first);
+      await expectOneAward(sent.principal);
+    });
+
+    test('without a key as well', async () => {
+      const award = road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
+      const sent = { ...request(), key: null };
+      road.proxy.next(WRITE, lose);
+      expect((await send(award, sent)).status).toBe(201);
+      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+      expect(await road.markersOf(sent.principal)).toEqual([]);
+    });
+  });
+
+  test('each answer is lost: the marker that bears our attempt says that it was done', async () => {
+    const sent = request();
+    road.proxy.next(WRITE, loseAnswer(), SENDS);
+    const first = await send(road.award, sent);
+    expectFresh(first);
+    expectReplay(await send(road.award, sent), first);
+    await expectOneAward(sent.principal);
+  });
+
+  test('each request is lost: nobody knows, and the same key goes through later', async () => {
+    const sent = request();
+    road.proxy.next(WRITE, loseRequest(), SENDS);
+    expectUnknown(await send(road.award, sent));
+    expect(await road.markersOf(sent.principal)).toEqual([]);
+    expectFresh(await send(road.award, sent));
+    await expectOneAward(sent.principal);
+  });
+
+  test('nobody can be asked either: unknown, and the retry is a replay', async () => {
+    const sent = request();
+    road.proxy.next('GetItem', passOn, 2);
+    road.proxy.next('GetItem', loseRequest(), SENDS);
+    road.proxy.next(WRITE, loseAnswer(), SENDS);
+    expectUnknown(await send(road.award, sent));
+    expectReplay(await send(road.award, sent));
+    await expectOneAward(sent.principal);
+  });
+
+  describe('the first send arrives late, when its sender has given up', () => {
+    async function giveUp(sent: ReturnType<typeof request>) {
+      const held = hold();
+      road.proxy.next(WRITE, held.behaviour);
+      road.proxy.next(WRITE, loseRequest(), SENDS - 1);
+      expectUnknown(await send(road.award, sent));
+      return held;
+    }
+
+    test('after the retry: it is refused', async () => {
+      const sent = request();
+      const held = await giveUp(sent);
+      const retried = await send(road.award, sent);
+      expectFresh(retried);
+      const late = await held.deliver();
+      expect(late.body.toString()).toContain('TransactionCanceledException');
+      expectReplay(await send(road.award, sent), retried);
+      await expectOneAward(sent.principal);
+    });
+
+    test('before the retry: the retry repeats its answer', async () => {
+      const sent = request();
+      const held = await giveUp(sent);
+      expect((await held.deliver()).status).toBe(200);
+      expectReplay(await send(road.award, sent));
+      await expectOneAward(sent.principal);
+    });
+
+    test('while the retry has seen no marker yet: one of them is refused', async () => {
+      const sent = request();
+      const held = await giveUp(sent);
+      const retry = hold();
+      road.proxy.next(WRITE, retry.behaviour);
+      const retried = send(road.award, sent);
+      await retry.arrived;
+      expect((await held.deliver()).status).toBe(200);
+      await retry.deliver();
+      expectReplay(await retried);
+      await expectOneAward(sent.principal);
+    });
+  });
+
+  describe('once a send is in doubt, a refusal of the next one decides nothing', () => {
+    const refusals: [string, Behaviour][] = [
+      ['throttled', answer(THROTTLED)],
+      ['not allowed', answer({ type: 'AccessDeniedException' })],
+      ['a conflict', answer(cancelled('None', 'TransactionConflict'))],
+      ['a conflict on the marker', answer(cancelled('TransactionConflict', 'None'))],
+      ['still at work', answer({ type: 'TransactionInProgressException' })],
+    ];
+
+    test.each(refusals)('%s, and it was carried out: it is a success', async (_, refuse) => {
+      const sent = request();
+      road.proxy.next(WRITE, loseAnswer());
+      road.proxy.next(WRITE, refuse, SENDS - 1);
+      road.takeTokens();
+      expectFresh(await send(road.award, sent));
+      expect(new Set(road.takeTokens()).size).toBe(1);
+      await expectOneAward(sent.principal);
+    });
+
+    test.each(refusals)('%s, and it was not: unknown, and nothing blind', async (_, refuse) => {
+      const sent = request();
+      road.proxy.next(WRITE, loseRequest());
+      road.proxy.next(WRITE, refuse, SENDS - 1);
+      road.takeTokens();
+      expectUnknown(await send(road.award, sent));
+      expect(new Set(road.takeTokens()).size).toBe(1);
+      await road.proxy.pass();
+      expectFresh(await send(road.award, sent));
+      await expectOneAward(sent.principal);
+    });
+
+    test("another's marker stands there: its answer is repeated", async () => {
+      const sent = request();
+      const held = hold();
+      road.proxy.next(WRITE, held.behaviour);
+      const slow = send(road.award, sent);
+      await held.arrived;
+      const fast = await send(road.award, sent);
+      road.proxy.next(WRITE, loseAnswer(), SENDS - 1);
+      await held.answerInstead({ type: 'InternalServerError', status: 500 });
+      expectReplay(await slow, fast);
+      await expectOneAward(sent.principal);
+    });
+  });
+
+  test('still at work, and then done: the SDK waits for it', async () => {
+    const sent = request();
+    road.proxy.next(WRITE, loseAnswer('reset'));
+    road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }));
+    expectFresh(await send(road.award, sent));
+    await expectOneAward(sent.principal);
+  });
+
+  test('still at work, whoever sent it, and never done: unknown', async () => {
+    const sent = request();
+    road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }), SENDS);
+    expectUnknown(await send(road.award, sent));
+    expectFresh(await send(road.award, sent));
+    await expectOneAward(sent.principal);
+  });
+
+  describe('without a key', () => {
+    const optional = () => road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
+
+    test('an answer that is lost for good: unknown, and not to be sent again', async () => {
+      const sent = { ...request(), key: null };
+      road.proxy.next(WRITE, loseAnswer(), SENDS);
+      const lost = await send(optional(), sent);
+      expect([lost.status, lost.code]).toEqual([503, 'OUTCOME_UNKNOWN']);
+      expect(lost.json['retryable']).toBe(false);
+      expect(lost.headers).not.toHaveProperty('retry-after');
+      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+    });
+
+    test.each([
+      ['a conflict', cancelled('TransactionConflict'), 409, 'CONTENTION'],
+      ['throttled', cancelled('ThrottlingError'), 503, 'UNAVAILABLE'],
+    ])('%s: told at once, since nothing is tried again', async (_, error, status, code) => {
+      const sent = { ...request(), key: null };
+      road.proxy.next(WRITE, answer(error));
+      road.takeTokens();
+      const refused = await send(optional(), sent);
+      expect([refused.status, refused.code]).toEqual([status, code]);
+      expect(road.takeTokens()).toHaveLength(1);
+      expect(await road.badgesOf(sent.principal)).toEqual({ badges: [], version: 0 });
+    });
+  });
+
+  describe('C37 a DynamoDB that has gone silent is answered for within the time of the request', () => {
+    const remainingMs = 2500;
+
+    async function timed(sent: ReturnType<typeof request>) {
+      const startMs = performance.now();
+      const answered = await send(road.award, sent, lambdaContext(remainingMs));
+      expect(performance.now() - startMs).toBeLessThan(remainingMs);
+      return answered;
+    }
+
+    test('from the start: nothing took effect', async () => {
+      const sent = request();
+      road.proxy.next('GetItem', loseRequest('silence'), SENDS);
+      const late = await timed(sent);
+      expect([late.status, late.code]).toEqual([503, 'UNAVAILABLE']);
+      await road.proxy.pass();
+      expectFresh(await send(road.award, sent));
+      await expectOneAward(sent.principal);
+    });
+
+    test('from the write on: unknown, and the retry is a replay', async () => {
+      const sent = request();
+      road.proxy.next('GetItem', passOn, 2);
+      road.proxy.next('GetItem', loseRequest('silence'), SENDS);
+      road.proxy.next(WRITE, loseAnswer('silence'), SENDS);
+      expectUnknown(await timed(sent));
+      await road.proxy.pass();
+      expectReplay(await send(road.award, sent));
+      await expectOneAward(sent.principal);
+    });
+
+    test('one silent send costs its time-out, and no more', async () => {
+      const sent = request();
+      road.proxy.next(WRITE, loseRequest('silence'));
+      const startMs = performance.now();
+      expectFresh(await send(road.award, sent));
+      const tookMs = performance.now() - startMs;
+      expect(tookMs).toBeGreaterThanOrEqual(REQUEST_TIMEOUT_MS - 50);
+      expect(tookMs).toBeLessThan(3 * REQUEST_TIMEOUT_MS);
+    });
+  });
+
+  test('C38 the connection was lost between two requests', async () => {
+    await send(road.award, request());
+    await road.proxy.refuse();
+    await road.proxy.pass();
+    const sent = request();
+    expectFresh(await send(road.award, sent));
+    await expectOneAward(sent.principal);
+  });
+});

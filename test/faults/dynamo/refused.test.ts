@@ -1,0 +1,280 @@
+/** C102: what DynamoDB says when it refuses a transaction, reason by reason and by position. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
+import { dynamodbUrl } from '../../support/dynamodb.ts';
+import { answer, cancelled, hold, passOn, THROTTLED } from '../../support/http-fault-proxy.ts';
+import { newKey, send } from '../../support/requests.ts';
+
+const url = await dynamodbUrl();
+const ALWAYS = 100;
+
+describe.skipIf(url === undefined)('C102', () => {
+  let road: DynamoRoad;
+  beforeAll(async () => {
+    road = await openDynamoRoad(url as string);
+  });
+  afterAll(() => road.close());
+  afterEach(() => road.proxy.pass());
+
+  const request = (badge = 'gold') => ({
+    principal: `p-${newKey()}`,
+    key: newKey(),
+    path: '/players/me/badges',
+    body: { badge },
+  });
+
+  async function expectNoTrace(principal: string): Promise<void> {
+    expect(await road.markersOf(principal)).toEqual([]);
+    expect(await road.badgesOf(principal)).toEqual({ badges: [], version: 0 });
+  }
+
+  /** Once the trouble is over the same key goes through, and only once. */
+  async function expectToGoThrough(sent: ReturnType<typeof request>): Promise<void> {
+    await road.proxy.pass();
+    expect((await send(road.award, sent)).status).toBe(201);
+    const again = await send(road.award, sent);
+    expect([again.status, again.headers['idempotency-replayed']]).toEqual([201, 'true']);
+    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+    expect(await road.markersOf(sent.principal)).toHaveLength(1);
+  }
+
+  describe.each([
+    ['a conflict on an item of the work', ['None', 'TransactionConflict'], 409, 'CONTENTION'],
+    [
+      'a condition of the work that keeps failing',
+      ['None', 'ConditionalCheckFailed'],
+      409,
+      'CONTENTION',
+    ],
+    ['a conflict on the marker', ['TransactionConflict', 'None'], 409, 'ABORTED'],
+    ['C49 a marker that is gone again', ['ConditionalCheckFailed', 'None'], 409, 'ABORTED'],
+    ['a conflict on both', ['TransactionConflict', 'TransactionConflict'], 409, 'ABORTED'],
+    ['throttling', ['None', 'ThrottlingError'], 503, 'UNAVAILABLE'],
+    ['throttling of the marker', ['ThrottlingError', 'None'], 503, 'UNAVAILABLE'],
+    ['too little throughput', ['None', 'ProvisionedThroughputExceeded'], 503, 'UNAVAILABLE'],
+    ['no reasons at all', [], 503, 'UNAVAILABLE'],
+    ['reasons that say nothing', ['None', 'None'], 503, 'UNAVAILABLE'],
+    ['fewer reasons than items', ['ConditionalCheckFailed'], 503, 'UNAVAILABLE'],
+  ])('%s', (_, codes, status, code) => {
+    test('passes: the next try commits, under a token of its own', async () => {
+      const sent = request();
+      road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), 2);
+      road.takeTokens();
+      const first = await send(road.award, sent);
+      expect([first.status, first.headers['idempotency-replayed']]).toEqual([201, undefined]);
+      expect(new Set(road.takeTokens()).size).toBe(3);
+      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+      expect(await road.markersOf(sent.principal)).toHaveLength(1);
+    });
+
+    test(`stays: ${status} ${code} after five tries, and no trace`, async () => {
+      const sent = request();
+      road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), ALWAYS);
+      road.takeTokens();
+      const refused = await send(road.award, sent);
+      expect([refused.status, refused.code]).toEqual([status, code]);
+      expect(refused.headers['retry-after']).toMatch(/^[12]$/);
+      expect(refused.json['retryable']).toBe(true);
+      expect(road.takeTokens()).toHaveLength(5);
+      await expectNoTrace(sent.principal);
+      await expectToGoThrough(sent);
+    });
+  });
+
+  test.each([
+    ['a reason that is a mistake of ours', cancelled('None', 'ValidationError')],
+    ['an item that cannot be', { type: 'ValidationException' }],
+    ['no right to it', { type: 'AccessDeniedException' }],
+  ])('%s is no reason to try again: 500, once, and no trace', async (_, error) => {
+    const sent = request();
+    road.proxy.next('TransactWriteItems', answer(error), ALWAYS);
+    road.takeTokens();
+    const refused = await send(road.award, sent);
+    expect([refused.status, refused.code]).toEqual([500, 'INTERNAL']);
+    expect(road.takeTokens()).toHaveLength(1);
+    await expectNoTrace(sent.principal);
+    await expectToGoThrough(sent);
+  });
+
+  describe.each(['GetItem', 'TransactWriteItems'])('%s', (operation) => {
+    test.each([
+      'ThrottlingException',
+      'ProvisionedThroughputExceededException',
+      'RequestLimitExceeded',
+    ])('%s passes: the same is sent again', async (type) => {
+      const sent = request();
+      road.proxy.next(operation, answer({ type }));
+      expect((await send(road.award, sent)).status).toBe(201);
+      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+    });
+
+    test.each([THROTTLED, { type: 'ResourceNotFoundException' }])(
+      '$type stays: 503 that names DynamoDB, and no trace',
+      async (error) => {
+        const sent = request();
+        road.proxy.next(operation, answer(error), ALWAYS);
+        const refused = await send(road.award, sent);
+        expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
+        expect(refused.json['detail']).toMatch(/^DynamoDB cannot be reached/);
+        expect(refused.headers['retry-after']).toBe('1');
+        await expectNoTrace(sent.principal);
+        await expectToGoThrough(sent);
+      },
+    );
+  });
+
+  test("the work's own read fails: 503, and no trace", async () => {
+    const sent = request();
+    road.proxy.next('GetItem', passOn); // The marker.
+    road.proxy.next('GetItem', (exchange) => exchange.reset(), ALWAYS);
+    const refused = await send(road.award, sent);
+    expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
+    await expectNoTrace(sent.principal);
+    await expectToGoThrough(sent);
+  });
+
+  test('a reader hears of it as well', async () => {
+    const principal = `p-${newKey()}`;
+    await road.proxy.refuse();
+    const refused = await send(road.list, { method: 'GET', path: '/players/me/badges', principal });
+    expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
+    await road.proxy.pass();
+    const answered = await send(road.list, {
+      method: 'GET',
+      path: '/players/me/badges',
+      principal,
+    });
+    expect([answered.status, answered.json]).toEqual([
+      200,
+      { userId: principal, badges: [], dataVersion: '0' },
+    ]);
+  });
+
+  test('a version that moved in between: the work runs again on what is there now', async () => {
+    const sent = request('second');
+    const held = hold();
+    road.proxy.next('TransactWriteItems', held.behaviour);
+    const waiting = send(road.award, sent);
+    await held.arrived;
+    const other = { ...request('first'), principal: sent.principal };
+    expect((await send(road.award, other)).status).toBe(201);
+    await held.deliver();
+    const answered = await waiting;
+    expect([answered.status, answered.json['badges']]).toEqual([201, ['first', 'second']]);
+    expect(await road.badgesOf(sent.principal)).toEqual({
+      badges: ['first', 'second'],
+      version: 2,
+    });
+  });
+
+  test('a duplicate that was faster: its answer, and never a second award', async () => {
+    const sent = request();
+    const held = hold();
+    road.proxy.next('TransactWriteItems', held.behaviour);
+    const slow = send(road.award, sent);
+    await held.arrived;
+    const fast = await send(road.award, sent);
+    expect([fast.status, fast.headers['idempotency-replayed']]).toEqual([201, undefined]);
+    await held.deliver();
+    const repeated = await slow;
+    expect([repeated.status, repeated.text]).toEqual([201, fast.text]);
+    expect(repeated.headers['idempotency-replayed']).toBe('true');
+    expect(repeated.headers['idempotency-expires']).toBe(fast.headers['idempotency-expires']);
+    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+  });
+
+  describe('the same, and the version has moved as well', () => {
+    async function overtaken() {
+      const sent = request();
+      const held = hold();
+      road.proxy.next('TransactWriteItems', held.behaviour);
+      const slow = send(road.award, sent);
+      await held.arrived;
+      return { sent, held, slow, fast: await send(road.award, sent) };
+    }
+
+    test('the marker is judged first, and at once', async () => {
+      const { sent, held, slow, fast } = await overtaken();
+      const [Item] = await road.markersOf(sent.principal);
+      const calls = road.proxy.calls.length;
+      const { type } = cancelled();
+      const Code = 'ConditionalCheckFailed';
+      const CancellationReasons = [{ Code, Item }, { Code }];
+      await held.answerInstead({ type, members: { CancellationReasons } });
+      const repeated = await slow;
+      expect([repeated.text, repeated.headers['idempotency-replayed']]).toEqual([
+        fast.text,
+        'true',
+      ]);
+      expect(road.proxy.calls).toHaveLength(calls);
+      expect((await road.badgesOf(sent.principal)).version).toBe(1);
+    });
+
+    test('the marker did not come along with its reason: it is read', async () => {
+      const { sent, held, slow, fast } = await overtaken();
+      road.takeTokens();
+      await held.answerInstead(cancelled('ConditionalCheckFailed', 'ConditionalCheckFailed'));
+      const repeated = await slow;
+      expect([repeated.text, repeated.headers['idempotency-replayed']]).toEqual([
+        fast.text,
+        'true',
+      ]);
+      expect(road.takeTokens()).toEqual([]);
+      expect((await road.badgesOf(sent.principal)).version).toBe(1);
+    });
+  });
+
+  test('another request that was faster under this key: 422', async () => {
+    const sent = request();
+    const held = hold();
+    road.proxy.next('TransactWriteItems', held.behaviour);
+    const slow = send(road.award, sent);
+    await held.arrived;
+    expect((await send(road.award, { ...sent, body: { badge: 'tin' } })).status).toBe(201);
+    await held.deliver();
+    const refused = await slow;
+    expect([refused.status, refused.code]).toEqual([422, 'KEY_REUSED']);
+    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['tin'], version: 1 });
+  });
+
+  test('an If-Match that a faster duplicate has made stale: the replay, and no 412', async () => {
+    const principal = `p-${newKey()}`;
+    await send(road.award, { ...request('first'), principal });
+    const sent = { ...request('second'), principal, headers: { 'If-Match': '"1"' } };
+    const held = hold();
+    // The duplicate commits after the marker was looked for and before the work reads.
+    road.proxy.next('GetItem', passOn);
+    road.proxy.next('GetItem', held.behaviour);
+    const slow = send(road.award, sent);
+    await held.arrived;
+    const fast = await send(road.award, sent);
+    expect(fast.status).toBe(201);
+    await held.deliver();
+    const repeated = await slow;
+    expect([repeated.status, repeated.text]).toEqual([201, fast.text]);
+    expect(repeated.headers['idempotency-replayed']).toBe('true');
+    // Without a duplicate it is stale, and leaves no trace.
+    const stale = await send(road.award, { ...sent, key: newKey() });
+    expect([stale.status, stale.code]).toEqual([412, 'VERSION_MISMATCH']);
+    expect(await road.markersOf(principal)).toHaveLength(2);
+  });
+
+  test('C59 ten writers of one item: whoever is not done is told to send it again, and each is done once', async () => {
+    const principal = `p-${newKey()}`;
+    const all = Array.from({ length: 10 }, (_, n) => ({ ...request(`badge-${n}`), principal }));
+    const rounds: number[] = [];
+    let open = all;
+    while (open.length > 0 && rounds.length < 10) {
+      const answers = await Promise.all(open.map((sent) => send(road.award, sent)));
+      expect(answers.filter(({ status, code }) => status !== 201 && code !== 'CONTENTION')).toEqual(
+        [],
+      );
+      rounds.push(answers.filter(({ status }) => status === 201).length);
+      open = open.filter((_, n) => answers[n]?.status !== 201);
+    }
+    expect(rounds.reduce((sum, count) => sum + count)).toBe(10);
+    const { badges, version } = await road.badgesOf(principal);
+    expect(badges.toSorted()).toEqual(all.map(({ body }) => body.badge).toSorted());
+    expect(version).toBe(10);
+  });
+});

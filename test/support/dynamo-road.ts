@@ -1,0 +1,94 @@
+/** The reference service's function on DynamoDB, with a fault proxy in between. */
+import * as z from 'zod/mini';
+import { awardBadge } from '../../functions/badges/award-badge.ts';
+import { getBadges } from '../../functions/badges/get-badges.ts';
+import {
+  createDynamoService,
+  type DynamoService,
+  dynamoWork,
+  type Handler,
+  type Item,
+  loadConfig,
+  type Proposal,
+  type Reader,
+} from '../../shared/index.ts';
+import { createTestTable, type TestTable } from './dynamodb.ts';
+import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
+
+export interface DynamoRoad {
+  readonly table: TestTable;
+  readonly proxy: HttpFaultProxy;
+  /** A service as one execution environment has it, on the proxy. */
+  service(environment?: Record<string, string>): DynamoService;
+  readonly award: Handler;
+  readonly list: Handler;
+  /** A protected handler around any work, for what the real one never does. */
+  probe(
+    work: (table: Reader, principal: string) => Promise<Proposal>,
+    service?: DynamoService,
+  ): Handler;
+  markersOf(principal: string): Promise<Item[]>;
+  badgesOf(principal: string): Promise<{ badges: string[]; version: number }>;
+  /** The ClientRequestToken of each transaction that was sent since the last look, in order. */
+  takeTokens(): string[];
+  close(): Promise<void>;
+}
+
+/** Short enough for tests that wait for a time-out, long enough for a busy machine's DynamoDB. */
+export const REQUEST_TIMEOUT_MS = 1000;
+
+export async function openDynamoRoad(endpoint: string): Promise<DynamoRoad> {
+  const table = await createTestTable(endpoint);
+  const proxy = await startHttpFaultProxy(endpoint);
+  const services: DynamoService[] = [];
+  const service = (environment: Record<string, string> = {}) => {
+    const opened = createDynamoService(
+      loadConfig({
+        DATABASE_URL: 'postgres://nobody@127.0.0.1:9/none',
+        DYNAMODB_ENDPOINT: proxy.url,
+        DYNAMODB_TABLE: table.name,
+        BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: String(REQUEST_TIMEOUT_MS),
+        ...environment,
+      }),
+    );
+    services.push(opened);
+    return opened;
+  };
+  const usual = service();
+  let seen = 0;
+  return {
+    table,
+    proxy,
+    service,
+    award: usual.mutation(awardBadge),
+    list: usual.query(getBadges),
+    probe: (work, on = usual) =>
+      on.mutation({
+        name: 'probe',
+        body: z.unknown(),
+        stateUrl: '/players/me/badges',
+        run: ({ once, principal }) => once(dynamoWork((reader) => work(reader, principal))),
+      }),
+    markersOf: (principal) => table.items(`idem:${principal.length}:${principal}:`),
+    badgesOf: async (principal) => {
+      const item = await table.item(`player:${principal}`);
+      return {
+        badges: (item?.['badges']?.L ?? []).map(({ S }) => S as string),
+        version: Number(item?.['data_version']?.N ?? 0),
+      };
+    },
+    takeTokens: () => {
+      const tokens = proxy.calls
+        .slice(seen)
+        .filter(({ operation }) => operation === 'TransactWriteItems')
+        .map(({ body }) => body['ClientRequestToken'] as string);
+      seen = proxy.calls.length;
+      return tokens;
+    },
+    close: async () => {
+      for (const opened of services) await opened.close();
+      await proxy.close();
+      await table.drop();
+    },
+  };
+}
