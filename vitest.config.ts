@@ -6,6 +6,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     setupFiles: ['test/support/each-file.ts'],
     pool: 'forks',
+    // Most of the time is spent waiting for servers, so more files at once than cores.
+    maxWorkers: 3,
     // Real servers share the machine with the tests; a limit is there for what hangs.
     testTimeout: 30_000,
     hookTimeout: 60_000,
