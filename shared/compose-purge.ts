@@ -4,8 +4,9 @@ import { type Config, loadConfig } from './config.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
 import { createDatabase } from './postgres/pool.ts';
-import { markerTable } from './purge/expiring-table.ts';
+import { type ExpiringTable, markerTable } from './purge/expiring-table.ts';
 import { paceByTime } from './purge/pace.ts';
+import { completedRecords, sweepAbandonedRecords } from './purge/record-sweeps.ts';
 import { readShare } from './purge/share.ts';
 import { type Share, sweepExpired } from './purge/sweep.ts';
 import { type PurgeResult, runSweeps, type Sweep } from './purge/worker.ts';
@@ -38,18 +39,25 @@ export function createPurge(config: Config): Purge {
     connectTimeoutMs: config.databaseConnectTimeoutMs,
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
+  const recordKeepMs = config.recordRetentionMs + config.purgeMarginMs;
+  const byAge = (name: string, table: ExpiringTable, share: Share): Sweep => ({
+    name,
+    run: (remainingMs) =>
+      sweepExpired({
+        table,
+        share,
+        batchRowsMax: config.purgeBatchRowsMax,
+        createPace: () => paceByTime(remainingMs),
+        remainingMs,
+        onBatch: () => {},
+      }),
+  });
   const sweepsOf = (share: Share): Sweep[] => [
+    byAge('markers', markerTable(pool, config.purgeRetentionMs + config.purgeMarginMs), share),
+    byAge('completed records', completedRecords(pool, recordKeepMs), share),
     {
-      name: 'markers',
-      run: (remainingMs) =>
-        sweepExpired({
-          table: markerTable(pool, config.purgeRetentionMs + config.purgeMarginMs),
-          share,
-          batchRowsMax: config.purgeBatchRowsMax,
-          createPace: () => paceByTime(remainingMs),
-          remainingMs,
-          onBatch: () => {},
-        }),
+      name: 'abandoned records',
+      run: (remainingMs) => sweepAbandonedRecords(pool, recordKeepMs, remainingMs),
     },
   ];
   return {

@@ -4,6 +4,7 @@ import {
   type Attempt,
   LeaseLostError,
   type Mutation,
+  RESOLVE_MS,
   type Setback,
   SILENCE_MS,
   type Store,
@@ -65,7 +66,8 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
         : claimAndOpen(options, request, client);
     },
     release: async (mutation) => {
-      const byMs = mutation.deadlineMs + SILENCE_MS;
+      // Work that was cut off ended when SILENCE_MS did: the release has its own time after it.
+      const byMs = mutation.deadlineMs + RESOLVE_MS;
       try {
         const client = await acquire(database.pool, byMs);
         await tidily(client, () =>

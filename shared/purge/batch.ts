@@ -14,14 +14,15 @@ export interface Batch extends TimeSpan {
 }
 
 /**
- * The locks of one batch, one for each second that it touches. 64 of them hold a full
- * batch from 800 rows a second on; below that a batch is smaller, and no less quick.
+ * The locks of one batch. Of the markers, a second each, 64 hold a full batch from 800
+ * rows a second on. A table with fewer rows needs wider locks (`lockSeconds`): with
+ * too few rows under 64 of them, every batch is small and the round trips count.
  */
 const LOCKS_MAX = 64;
 
 /** The next batch of at most `rowsMax` rows in a span; undefined when it is empty. */
 export async function findBatch(
-  { db, name, column }: ExpiringTable,
+  { db, name, column, lockSeconds }: ExpiringTable,
   span: TimeSpan,
   rowsMax: number,
 ): Promise<Batch | undefined> {
@@ -29,7 +30,8 @@ export async function findBatch(
     `WITH first AS MATERIALIZED (
        SELECT ${column} AS since,
               least($2::timestamptz,
-                    date_trunc('second', ${column}) + interval '${LOCKS_MAX} seconds') AS until
+                    date_bin('${lockSeconds} s', ${column}, to_timestamp(0))
+                      + interval '${LOCKS_MAX * lockSeconds} seconds') AS until
          FROM ${name}
         WHERE ${column} >= $1::timestamptz AND ${column} < $2::timestamptz
         ORDER BY ${column} LIMIT 1),
@@ -57,11 +59,11 @@ export async function findBatch(
 const LOCK_TIMEOUT_MS = 100;
 
 /**
- * Deletes a batch, unless another purge is at work in one of its seconds. One
+ * Deletes a batch, unless another purge is at work under one of its locks. One
  * statement, one commit; the end of the span is what bounds it, under any plan.
  *
  * This is SKIP LOCKED one level up: not each row is locked and skipped, but each
- * second. Two purges are never in the same second, so they never wait for each other
+ * span of `lockSeconds`. Two purges are never in the same one, so they never wait for each other
  * and cannot deadlock. Whoever else has locked a row (an older release, a person) is
  * waited for LOCK_TIMEOUT_MS and no longer: less than deadlock_timeout, so that it is
  * always the purge that gives way. The predicate stands on the target: a row that was
@@ -87,7 +89,7 @@ const LOCK_TIMEOUT_MS = 100;
  * @throws DatabaseError 55P03 when the wait was too long.
  */
 export async function deleteSpan(
-  { db, name, column }: ExpiringTable,
+  { db, name, column, lockSeconds }: ExpiringTable,
   span: TimeSpan,
   lockTimeoutMs = LOCK_TIMEOUT_MS,
 ): Promise<number> {
@@ -95,9 +97,9 @@ export async function deleteSpan(
     `DELETE FROM ${name}
       WHERE ${column} >= $1::timestamptz AND ${column} < $2::timestamptz
         AND (SELECT bool_and(pg_try_advisory_xact_lock('${name}'::regclass::oid::int,
-                                                       (second % 2147483647)::int))
-               FROM generate_series(floor(extract(epoch FROM $1::timestamptz))::bigint,
-                                    ceil(extract(epoch FROM $2::timestamptz))::bigint - 1) AS second)
+                                                       (bucket % 2147483647)::int))
+               FROM generate_series(floor(extract(epoch FROM $1::timestamptz) / ${lockSeconds})::bigint,
+                                    ceil(extract(epoch FROM $2::timestamptz) / ${lockSeconds})::bigint - 1) AS bucket)
         AND (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL`,
     [span.since, span.until, String(lockTimeoutMs)],
   );

@@ -17,6 +17,12 @@ export interface ExpiringTable {
   readonly name: string;
   /** The timestamptz that the age counts from. */
   readonly column: string;
+  /**
+   * How much time one lock covers; the same for all purges of this table. Wide enough
+   * that a full batch lies in few of them, narrow enough for several workers to find
+   * room: about what holds some thousand rows.
+   */
+  readonly lockSeconds: number;
   /** Retention and margin: how long a row is kept from that time on. */
   readonly keepMs: number;
 }
@@ -31,5 +37,5 @@ export interface TimeSpan {
 }
 
 export function markerTable(db: Queryable, keepMs: number): ExpiringTable {
-  return { db, name: 'player_mutation_idempotency', column: 'created_at', keepMs };
+  return { db, name: 'player_mutation_idempotency', column: 'created_at', lockSeconds: 1, keepMs };
 }

@@ -22,8 +22,8 @@ export interface Horizon {
 
 /**
  * The cutoff on Postgres' clock, and the time before it that still has rows in it,
- * cut into about so many slices. Their ends are whole seconds, as the locks of a
- * batch are. It looks from the beginning of time on, in each run, so that what was
+ * cut into about so many slices. They end where locks end, as the spans of a
+ * batch do. It looks from the beginning of time on, in each run, so that what was
  * committed late is found.
  */
 export async function findHorizon(table: ExpiringTable, sliceCount: number): Promise<Horizon> {
@@ -32,13 +32,14 @@ export async function findHorizon(table: ExpiringTable, sliceCount: number): Pro
        SELECT clock_timestamp() - $1::float8 * interval '1 millisecond' AS cutoff),
      expired AS MATERIALIZED (
        SELECT cutoff,
-              (SELECT date_trunc('second', ${table.column}) FROM ${table.name}
+              (SELECT date_bin('${table.lockSeconds} s', ${table.column}, to_timestamp(0)) FROM ${table.name}
                 WHERE ${table.column} < cutoff ORDER BY ${table.column} LIMIT 1) AS oldest,
               (SELECT ${table.column} FROM ${table.name}
                 WHERE ${table.column} < cutoff ORDER BY ${table.column} DESC LIMIT 1) AS newest
          FROM now),
      cut AS (
-       SELECT *, greatest(1, ceil(extract(epoch FROM newest - oldest) / $2::int)) AS seconds
+       SELECT *, ${table.lockSeconds}
+               * greatest(1, ceil(extract(epoch FROM newest - oldest) / $2::int / ${table.lockSeconds})) AS seconds
          FROM expired)
      SELECT cutoff::text, seconds::float8,
             ARRAY(SELECT edge::text

@@ -14,7 +14,8 @@ import type { SweepReport } from './sweep.ts';
  * What is in progress has no `completed_at`, and is in no span of it.
  */
 export function completedRecords(db: Queryable, keepMs: number): ExpiringTable {
-  return { db, name: 'idempotency_records', column: 'completed_at', keepMs };
+  // Receipts are few beside claims: in a second there may be none.
+  return { db, name: 'idempotency_records', column: 'completed_at', lockSeconds: 3600, keepMs };
 }
 
 /** Ours alone among the advisory locks of the database: "backstop, abandoned records". */
@@ -45,9 +46,13 @@ export async function deleteAbandonedRecords(db: Queryable, keepMs: number): Pro
 }
 
 /** The same as a sweep: one batch, and what is left of it. */
-export async function sweepAbandonedRecords(db: Queryable, keepMs: number): Promise<SweepReport> {
+export async function sweepAbandonedRecords(
+  db: Queryable,
+  keepMs: number,
+  remainingMs: () => number,
+): Promise<SweepReport> {
   const startedMs = monotonicMs();
-  const rows = await deleteAbandonedRecords(db, keepMs);
+  const rows = remainingMs() > 0 ? await deleteAbandonedRecords(db, keepMs) : 0;
   const seconds = (monotonicMs() - startedMs) / 1000;
   const { rows: left } = await db.query<{ rows: number; age: number | null }>(
     `SELECT count(*)::int AS rows,
@@ -59,10 +64,10 @@ export async function sweepAbandonedRecords(db: Queryable, keepMs: number): Prom
   );
   return {
     rows,
-    batchDurationsSeconds: [seconds],
+    batchDurationsSeconds: rows > 0 ? [seconds] : [],
     leftRows: left[0]?.rows ?? 0,
     oldestExpiredAgeSeconds: Math.max(0, left[0]?.age ?? 0),
-    rowsPerSecond: rows / seconds,
+    rowsPerSecond: rows > 0 ? rows / seconds : 0,
     // Few claims are ever abandoned, and nobody counts how many will be.
     arrivalPerSecond: 0,
     error: undefined,

@@ -24,6 +24,14 @@ CREATE TABLE idempotency_records (
   CHECK ((status = 'completed') = (response IS NOT NULL))
 );
 
+-- For the purge. They cost a claim and its publish 1.1 times the CPU together; without
+-- them each batch reads the whole table (3 ms against 37 at 105,000 records and 324 at
+-- a million), and each look for abandoned claims as well (0.2 ms against 25 and 241).
+CREATE INDEX idx_records_completed_at ON idempotency_records (completed_at)
+  WHERE completed_at IS NOT NULL;
+CREATE INDEX idx_records_in_progress ON idempotency_records (created_at)
+  WHERE status = 'in_progress';
+
 -- The claim, in one statement and one round trip. It first looks without taking any
 -- lock, so that a replay never waits for anybody's publish. `outcome` is
 --   claimed      ours now, by insert, by steal, or because it was ours already

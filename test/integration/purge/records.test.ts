@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { createPurge, loadConfig } from '../../../shared/index.ts';
 import { atFullSpeed } from '../../../shared/purge/pace.ts';
 import {
   completedRecords,
@@ -78,7 +79,7 @@ async function sweep(pool = purgePool(), batchRowsMax = 500) {
     onBatch: () => {},
   });
   expect(completed.error).toBeUndefined();
-  const abandoned = await sweepAbandonedRecords(pool, KEEP_MS);
+  const abandoned = await sweepAbandonedRecords(pool, KEEP_MS, () => 10_000);
   const oldestSeconds = Math.max(
     completed.oldestExpiredAgeSeconds,
     abandoned.oldestExpiredAgeSeconds,
@@ -198,4 +199,18 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     await first.query('ROLLBACK');
     expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(1);
   });
+});
+
+test('the scheduled purge sweeps both, beside the markers', async () => {
+  await seed(
+    { name: 'completed, old', createdHours: 60, completedHours: 50 },
+    { name: 'abandoned, old', createdHours: 60 },
+    { name: 'completed, young', createdHours: 60, completedHours: 1 },
+  );
+  const purge = createPurge(
+    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl }),
+  );
+  onTestFinished(() => purge.close());
+  expect(await purge.run({})).toMatchObject({ rows: 2, drained: true, failed: [] });
+  expect(await left()).toEqual(['completed, young']);
 });
