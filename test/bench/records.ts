@@ -16,7 +16,7 @@ const INDEXES = {
   inProgress: `CREATE INDEX bench_in_progress ON idempotency_records (created_at) WHERE status = 'in_progress'`,
 } as const;
 
-export async function bench(run: BenchRun): Promise<Outcome> {
+export async function bench(run: BenchRun): Promise<Record<'records', Outcome>> {
   const stage = await openStage();
   try {
     const admin = await stage.connect();
@@ -26,7 +26,7 @@ export async function bench(run: BenchRun): Promise<Outcome> {
       ...(await measureIndexes(stage, admin, run)),
       ...(await measureFirstRequests(stage, run)),
     };
-    return { figures, goals: { purge_cpu_ratio: { atLeast: 2.5 } } };
+    return { records: { figures, goals: { purge_cpu_ratio: { atLeast: 2.5 } } } };
   } finally {
     await stage.close();
   }

@@ -2,12 +2,11 @@
  * Protection is a rule and not a list: every route of serverless.yml that may
  * change something is found here by itself, and must refuse what is unprotected.
  */
-import { readFileSync } from 'node:fs';
 import middy from '@middy/core';
-import { DEFAULT_SCHEMA, load, Type } from 'js-yaml';
 import { describe, expect, test } from 'vitest';
 import { type Handler, type HttpEvent, Problem, problemResponses } from '../../shared/index.ts';
 import { httpEvent, newKey, type RequestOptions } from '../support/requests.ts';
+import { parseServerlessYml, readServerlessYml } from '../support/serverless-yml.ts';
 import { ask } from './support.ts';
 
 const PROJECT = new URL('../../', import.meta.url);
@@ -27,15 +26,6 @@ interface Template {
 }
 
 type Dictionary = Readonly<Record<string, unknown>>;
-
-/** `!Ref` and the like mean nothing here, and are no reason to fail. */
-const TAGS = (['scalar', 'sequence', 'mapping'] as const).map(
-  (kind) => new Type('!', { kind, multi: true, construct: (data) => data }),
-);
-
-function readTemplate(text: string): Template {
-  return load(text, { schema: DEFAULT_SCHEMA.extend(TAGS) }) as Template;
-}
 
 /** Events by which no HTTP request can come. */
 const NOT_HTTP = new Set(['schedule', 'sqs', 'sns', 'stream', 'eventBridge', 'cloudwatchLog']);
@@ -118,7 +108,7 @@ async function handlerAt(name: string): Promise<Handler> {
   return module[name.slice(at + 1)];
 }
 
-const template = readTemplate(readFileSync(new URL('serverless.yml', PROJECT), 'utf8'));
+const template = readServerlessYml() as Template;
 const mutations = routesOf(template).filter(mayChangeSomething);
 
 test('there are routes to check', () => {
@@ -170,7 +160,7 @@ describe('the check itself', () => {
 
   test('finds routes in every form, and calls none of them safe but the safe ones', () => {
     const found = routesOf(
-      readTemplate(`
+      parseServerlessYml(`
         functions:
           one:
             handler: a/one.handler
@@ -183,7 +173,7 @@ describe('the check itself', () => {
               - schedule: rate(1 minute)
           two:
             handler: a/two.handler
-      `),
+      `) as Template,
     );
     expect(found.filter(mayChangeSomething).map(({ method, path }) => [method, path])).toEqual([
       ['POST', '/short'],
@@ -201,7 +191,7 @@ describe('the check itself', () => {
     ['events that stand elsewhere', "functions: { one: { events: '${file(one.yml)}' } }"],
     ['no functions', 'provider: {}'],
   ])('does not pass over %s', (_, text) => {
-    expect(() => routesOf(readTemplate(text))).toThrow();
+    expect(() => routesOf(parseServerlessYml(text) as Template)).toThrow();
   });
 
   test.each([undefined, null, {}, { name: 'nobody' }, 'nobody', { type: 'request' }])(

@@ -1,0 +1,51 @@
+/** Replays: the second time that a client sends a request whose answer was lost. */
+import { closeAll, compare, openPairs, warmUp } from './compare.ts';
+import { type Environment, type Lab, openLab } from './lab.ts';
+import type { BenchRun, Outcome } from './run.ts';
+import { rounded } from './stage.ts';
+
+const COUNTED_REPLAYS = 1000;
+
+export async function bench(run: BenchRun): Promise<Record<'replays', Outcome>> {
+  const lab = await openLab();
+  try {
+    const contestants = await openPairs({
+      backstop: () => lab.environment('backstop'),
+      powertoolsRedis: () => lab.environment('powertools-redis'),
+    });
+    await warmUp(lab, contestants, run.isQuick ? 50 : 500);
+    const postgresQueries = await countQueries(lab, contestants.backstop[0] as Environment);
+    const { backstop, powertoolsRedis } = await compare(lab, contestants, {
+      roundTripMs: 1,
+      rounds: run.isQuick ? 1 : 7,
+      requests: run.isQuick ? 50 : 150,
+      areReplays: true,
+    });
+    await closeAll(contestants);
+    run.progress(
+      `replays, 1 ms round trip: backstop ${rounded(backstop.ms)} ms, powertools-redis ${rounded(powertoolsRedis.ms)} ms`,
+    );
+    return {
+      replays: {
+        figures: {
+          // One at a time, so that the rates are to each other as the times are, turned round.
+          ratio_powertools_redis: rounded(powertoolsRedis.ms / backstop.ms),
+          postgres_queries: postgresQueries,
+        },
+        goals: { ratio_powertools_redis: { atLeast: 2 }, postgres_queries: { atMost: 0 } },
+      },
+    };
+  } finally {
+    await lab.close();
+  }
+}
+
+async function countQueries(lab: Lab, environment: Environment): Promise<number> {
+  const principal = await lab.newPlayer();
+  const key = 'counted';
+  await environment.run({ requests: 1, principal, key });
+  await lab.proxy({ kind: 'count' });
+  const { replays } = await environment.run({ requests: COUNTED_REPLAYS, principal, key });
+  if (replays !== COUNTED_REPLAYS) throw new Error(`only ${replays} were replays`);
+  return (await lab.proxy({ kind: 'count' })).chunks['postgres'] ?? 0;
+}

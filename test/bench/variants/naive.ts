@@ -1,0 +1,3 @@
+import { plainHandler } from './plain.ts';
+
+export const handler = plainHandler();
