@@ -31,10 +31,10 @@ export interface CleanupMeasured {
 const NAMESPACE = 'Backstop';
 
 export function createMeter(serviceName: string): Meter {
-  // One blob for each event: requests may overlap in one process (serverless-offline),
-  // and a shared buffer would mix their dimensions.
+  const metrics = new Metrics({ namespace: NAMESPACE, serviceName });
+  // One blob for each event, filled and published in one go: requests may overlap in one
+  // process (serverless-offline), and what lay in the buffer meanwhile would be mixed up.
   const emit = (fill: (metrics: Metrics) => void) => {
-    const metrics = new Metrics({ namespace: NAMESPACE, serviceName });
     fill(metrics);
     metrics.publishStoredMetrics();
   };

@@ -35,7 +35,7 @@ function readV2(event: APIGatewayProxyEventV2): HttpRequest {
     method,
     path,
     endpoint: `${method} ${template ?? path}`,
-    query: sortedQuery([...new URLSearchParams(event.rawQueryString ?? '')]),
+    query: event.rawQueryString ? sortedQuery([...new URLSearchParams(event.rawQueryString)]) : [],
     header: headerReader(event.headers, undefined),
     body: bodyBytes(event.body, event.isBase64Encoded),
   };

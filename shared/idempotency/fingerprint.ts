@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { Problem } from '../http/problems.ts';
 import type { HttpRequest } from '../http/request.ts';
 
@@ -23,17 +23,18 @@ const JSON_DEPTH_MAX = 64;
  * @throws Problem BODY_INVALID for JSON nested deeper than 64.
  */
 export function fingerprintOf(principal: string, request: HttpRequest): string {
-  const hash = createHash('sha256');
-  const add = (part: string | Buffer) => {
-    hash.update(`${Buffer.byteLength(part)}:`).update(part);
-  };
-  hash.update(Uint8Array.of(FINGERPRINT_VERSION));
-  add(principal);
-  add(request.method);
-  add(request.path);
-  add(JSON.stringify(request.query));
-  add(bodyPart(request));
-  return `${FINGERPRINT_VERSION}:${hash.digest('base64url')}`;
+  const head = [principal, request.method, request.path, JSON.stringify(request.query)];
+  const body = bodyPart(request);
+  const text = `${String.fromCharCode(FINGERPRINT_VERSION)}${head.map(measured).join('')}`;
+  const hashed =
+    typeof body === 'string'
+      ? text + measured(body)
+      : Buffer.concat([Buffer.from(`${text}${body.length}:`), body]);
+  return `${FINGERPRINT_VERSION}:${hash('sha256', hashed, 'base64url')}`;
+}
+
+function measured(part: string): string {
+  return `${Buffer.byteLength(part)}:${part}`;
 }
 
 /** Fingerprints of different versions say nothing of each other. */
@@ -59,11 +60,33 @@ export function canonicalJson(text: string): string | undefined {
     throw new Problem('BODY_INVALID', `The body is nested deeper than ${JSON_DEPTH_MAX} levels.`);
   }
   try {
+    if (isCanonical(text)) return text;
     return spell(JSON.parse(text, keepNumberSource as (key: string, value: unknown) => unknown));
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;
   }
+}
+
+/**
+ * Most clients spell JSON as JSON.stringify does, and the few members of a request often
+ * stand in order: then the text is its own canonical spelling, at a tenth of the cost.
+ *
+ * @throws SyntaxError
+ */
+function isCanonical(text: string): boolean {
+  const value: unknown = JSON.parse(text);
+  return isInOrder(value) && JSON.stringify(value) === text;
+}
+
+function isInOrder(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return true;
+  if (Array.isArray(value)) return value.every(isInOrder);
+  const names = Object.keys(value);
+  return (
+    names.every((name, at) => at === 0 || (names[at - 1] as string) < name) &&
+    Object.values(value).every(isInOrder)
+  );
 }
 
 class NumberSource {
@@ -90,6 +113,7 @@ function spell(value: unknown): string {
 
 /** Counts brackets outside strings; cheap, and it cannot itself run out of stack. */
 function isTooDeep(text: string): boolean {
+  if (text.length <= JSON_DEPTH_MAX) return false;
   let depth = 0;
   let inString = false;
   for (let i = 0; i < text.length; i++) {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { Problem } from '../http/problems.ts';
 import { type HttpRequest, trimmed } from '../http/request.ts';
 
@@ -46,5 +46,5 @@ function malformed(why: string): Problem {
 
 /** What logs may say of a key: enough to follow one request, not enough to send it again. */
 export function shortHash(key: string): string {
-  return createHash('sha256').update(key).digest('hex').slice(0, 12);
+  return hash('sha256', key).slice(0, 12);
 }

@@ -108,7 +108,9 @@ function contractHeaders(
 
 /** Only the contract says these. */
 function withoutOurs<T>(headers: Readonly<Record<string, T>>): Record<string, T> {
-  return Object.fromEntries(
-    Object.entries(headers).filter(([name]) => !/^idempotency-(?:replayed|expires)$/i.test(name)),
-  );
+  const others: Record<string, T> = {};
+  for (const name of Object.keys(headers)) {
+    if (!/^idempotency-(?:replayed|expires)$/i.test(name)) others[name] = headers[name] as T;
+  }
+  return others;
 }

@@ -42,7 +42,11 @@ export function createDatabase(options: PoolOptions): Database {
       offsetMs = await greet(client);
     },
   } as pg.PoolConfig);
-  pool.on('error', options.onIdleError);
+  pool.on('error', (error) => {
+    // The pool hangs the whole client on it, the key that cancels its statements included.
+    Reflect.deleteProperty(error, 'client');
+    options.onIdleError(error);
+  });
   // A client in use reports its loss through its queries as well; without a
   // listener the event would end the process.
   pool.on('connect', (client) => client.on('error', () => {}));

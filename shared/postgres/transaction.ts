@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../clock.ts';
 import type { Entered } from './attempt.ts';
@@ -149,6 +150,8 @@ interface Wire {
   firstError(): unknown;
   /** Answers still to come. */
   outstanding(): number;
+  /** No more is said: there is nothing left to wait for. */
+  close(): void;
 }
 
 /** Sends in order, and remembers what the transaction's end must know. */
@@ -156,32 +159,57 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
   let outstanding = 0;
   let firstError: unknown;
   let previous: Promise<unknown> = Promise.resolve();
+  // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
+  const timer = setTimeout(() => streamOf(client).destroy(), Math.max(1, answerByMs - nowMs()));
 
-  const send: Send = async (text, values) => {
+  const say: Send = (text, values) =>
+    new Promise((resolve, reject) => {
+      if (pipeline) gather(client);
+      // With a callback, and no object of options: pg clones one at the cost of the whole rest.
+      client.query<never>(text, values as unknown[], (error, result) => {
+        outstanding--;
+        firstError ??= error ?? undefined;
+        if (error) reject(error);
+        else resolve(result);
+      });
+    });
+
+  const send: Send = (text, values) => {
     outstanding++;
-    // In a pipeline a time-out also closes the connection, since what is queued behind cannot go on.
-    const limitMs = Math.max(1, answerByMs - nowMs());
-    const query = { text, values: values as unknown[] | undefined, query_timeout: limitMs };
     const answer = pipeline
-      ? client.query<never>(query)
-      : previous.then(() => client.query<never>(query));
-    previous = answer.catch(() => {});
-    try {
-      return await answer;
-    } catch (error) {
-      firstError ??= error;
-      throw error;
-    } finally {
-      outstanding--;
-    }
+      ? say<never>(text, values)
+      : previous.then(() => say<never>(text, values));
+    if (!pipeline) previous = answer.catch(() => {});
+    return answer;
   };
-  return { send, firstError: () => firstError, outstanding: () => outstanding };
+  return {
+    send,
+    firstError: () => firstError,
+    outstanding: () => outstanding,
+    close: () => clearTimeout(timer),
+  };
+}
+
+/**
+ * What is said in one turn leaves in one write (of BEGIN, claim, savepoint and the work's
+ * first query together): a system call each is a tenth of the CPU time of a request.
+ */
+function gather(client: PoolClient): void {
+  const stream = streamOf(client);
+  stream.cork();
+  process.nextTick(() => stream.uncork());
+}
+
+function streamOf(client: PoolClient): Duplex {
+  return (client as unknown as { readonly connection: { readonly stream: Duplex } }).connection
+    .stream;
 }
 
 /** A client returns to the pool idle and with an empty queue, or not at all. */
 async function giveBack({ client }: TransactionOptions, wire: Wire): Promise<void> {
   const isIdle = () => wire.outstanding() === 0 && client.getTransactionStatus() === 'I';
   if (!isIdle()) await wire.send('ROLLBACK').catch(() => {});
+  wire.close();
   // On `true` the pool destroys it, and the server ends what was left open.
   client.release(!isIdle());
 }
