@@ -46,6 +46,7 @@ const ENVIRONMENT = z.object({
   BACKSTOP_LEASE_MS: positive(30_000),
   BACKSTOP_LEASE_RENEWAL: z._default(choice(['on', 'off']), 'off'),
   BACKSTOP_ANSWER_MARGIN_MS: positive(1000),
+  BACKSTOP_FAST_PATH: z._default(choice(['first', 'parallel']), 'first'),
   BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: positive(100),
   BACKSTOP_REDIS_CONNECT_BUDGET_MS: positive(250),
   BACKSTOP_REDIS_COOL_DOWN_MS: positive(1000),
@@ -81,6 +82,8 @@ export interface Config {
   readonly purgeLoops: number;
   readonly answerMarginMs: number;
   readonly requestTimeoutMs: number;
+  /** Redis first and then the store, or both at once; see `FastPathMode`. */
+  readonly fastPathMode: 'first' | 'parallel';
   readonly redisCommandTimeoutMs: number;
   readonly redisConnectBudgetMs: number;
   readonly redisCoolDownMs: number;
@@ -136,6 +139,7 @@ export function loadConfig(environment: Environment = process.env): Config {
     purgeLoops: env.BACKSTOP_PURGE_LOOPS,
     answerMarginMs: env.BACKSTOP_ANSWER_MARGIN_MS,
     requestTimeoutMs: REQUEST_TIMEOUT_MS,
+    fastPathMode: env.BACKSTOP_FAST_PATH,
     redisCommandTimeoutMs: env.BACKSTOP_REDIS_COMMAND_TIMEOUT_MS,
     redisConnectBudgetMs: env.BACKSTOP_REDIS_CONNECT_BUDGET_MS,
     redisCoolDownMs: env.BACKSTOP_REDIS_COOL_DOWN_MS,

@@ -39,6 +39,7 @@ export { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts
 export { storableText } from './http/text.ts';
 export {
   type FastPath,
+  type FastPathMode,
   LeaseLostError,
   NO_FAST_PATH,
   type Store,

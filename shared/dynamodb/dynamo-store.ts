@@ -86,6 +86,7 @@ function openAttempt(
       const found = await seek(table, request, request.deadlineMs + RESOLVE_MS);
       return found === 'absent' ? { kind: 'threw', error } : found;
     },
+    withdraw: async () => {}, // Nothing was sent that could take effect.
   };
 }
 

@@ -91,6 +91,13 @@ export interface FastPath {
   release(mutation: Mutation): Promise<void>;
 }
 
+/**
+ * When the store is asked. `first`: the fast path first, and the store only if it has no
+ * answer; a replay costs the store nothing. `parallel`: both at once, which saves a first
+ * request a round trip, and makes each replay open a transaction that is rolled back.
+ */
+export type FastPathMode = 'first' | 'parallel';
+
 /** For a service without Redis. */
 export const NO_FAST_PATH: FastPath = {
   claim: async () => ({ kind: 'unknown' }),
@@ -160,6 +167,11 @@ export interface Attempt<Tx> {
   commit(completion: Completion): Promise<Settlement>;
   /** Rolls back, gives the connection up, and says what `error` means. Never rejects. */
   abandon(error: unknown): Promise<Setback>;
+  /**
+   * The same where nothing failed: the fast path has answered. Does not wait for a claim
+   * that is itself waiting for another's. Never rejects.
+   */
+  withdraw(): Promise<void>;
 }
 
 /** Where the truth lives: it holds the claim and the mutation in one transaction. */

@@ -2,6 +2,7 @@
  * The life of one mutation, from top to bottom:
  *
  *   L1   claim the key in Redis          completed → its replay, pending → 409/422
+ *        (in mode `parallel` while L2 is asked already, and heard before it)
  *   L2   open the transaction: the claim is its step 0; a used key → 409
  *        run the work; L3, the compare-and-swap, is in there
  *        COMMIT                          the point of truth
@@ -17,6 +18,7 @@ import {
   type Attempt,
   DeadlineError,
   type FastPath,
+  type FastPathMode,
   type Layer,
   type Mutation,
   type Setback,
@@ -33,6 +35,8 @@ import { asFresh, asReplayed, toResponse, toStored } from './stored-response.ts'
 
 export interface OnceParts<Tx> {
   readonly fastPath: FastPath;
+  /** `first` where it is not said. */
+  readonly fastPathMode?: FastPathMode | undefined;
   readonly store: Store<Tx>;
   /** Larger bodies are not kept: a retry hears ALREADY_EXISTS. */
   readonly storedBodyBytesMax: number;
@@ -56,14 +60,19 @@ export async function runOnce<Tx>(
   work: Work<Tx>,
   parts: OnceParts<Tx>,
 ): Promise<Verdict> {
-  const seen = judgeSight(await parts.fastPath.claim(mutation), mutation);
-  if (seen) return verdictOf({ settlement: seen, attempts: 0 }, 'L1', parts);
+  const sighting = lookAhead(mutation, parts.fastPath);
+  if (parts.fastPathMode !== 'parallel') {
+    const seen = await sighting;
+    if (seen) return verdictOf({ settlement: seen, attempts: 0 }, 'L1', parts);
+  }
 
   let settled: Settled | undefined;
+  let seen: Setback | undefined;
   try {
-    settled = await commitWithRetries(mutation, work, parts);
+    settled = await commitWithRetries(mutation, work, parts, sighting);
   } finally {
-    if (settled?.settlement.kind !== 'committed') {
+    seen = await sighting;
+    if (!seen && settled?.settlement.kind !== 'committed') {
       await giveBack(mutation, settled?.settlement, parts);
     }
   }
@@ -71,7 +80,7 @@ export async function runOnce<Tx>(
     const { stored, expiresAtMs } = settled.settlement;
     await parts.fastPath.publish(mutation, stored, expiresAtMs as number);
   }
-  return verdictOf(settled, 'L2', parts);
+  return verdictOf(settled, seen ? 'L1' : 'L2', parts);
 }
 
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */
@@ -83,7 +92,16 @@ export async function runUnprotected<Tx>(
   return verdictOf(await commitWithRetries(request, work, parts), 'L2', parts, true);
 }
 
-/** L1's answer, where it has one: mismatch before busy, busy before anything else. */
+/** L1's answer, where it has one: from then on nothing else counts. Never rejects. */
+type Sighting = Promise<Setback | undefined>;
+
+const NOTHING_SEEN: Sighting = Promise.resolve(undefined);
+
+async function lookAhead(mutation: Mutation, fastPath: FastPath): Sighting {
+  return judgeSight(await fastPath.claim(mutation), mutation);
+}
+
+/** Mismatch before busy, busy before anything else. */
 function judgeSight(sight: Sight, mutation: Mutation): Setback | undefined {
   if (sight.kind === 'claimed' || sight.kind === 'unknown') return undefined;
   if (!areComparable(sight.fingerprint, mutation.fingerprint)) return undefined;
@@ -127,9 +145,10 @@ async function commitWithRetries<Tx>(
   request: Mutation | Unprotected,
   work: Work<Tx>,
   parts: OnceParts<Tx>,
+  sighting = NOTHING_SEEN,
 ): Promise<Settled> {
   for (let attempts = 1; ; attempts++) {
-    const settlement = await attemptOnce(request, work, parts);
+    const settlement = await attemptOnce(request, work, parts, sighting);
     if (settlement.kind !== 'retry' || attempts === ATTEMPTS_MAX) return { settlement, attempts };
     const waitMs = backoffMs(attempts);
     if (nowMs() + waitMs >= request.deadlineMs) return { settlement, attempts };
@@ -146,12 +165,14 @@ async function attemptOnce<Tx>(
   request: Mutation | Unprotected,
   work: Work<Tx>,
   { store, problemBaseUrl, storedBodyBytesMax }: OnceParts<Tx>,
+  sighting: Sighting,
 ): Promise<Settlement> {
-  if (nowMs() >= request.deadlineMs) return { kind: 'late' };
+  if (nowMs() >= request.deadlineMs) return (await sighting) ?? { kind: 'late' };
   const attempt = await store.begin(request);
-  if (!isAttempt(attempt)) return attempt;
+  if (!isAttempt(attempt)) return (await sighting) ?? attempt;
   try {
-    const returned = await beforeDeadline(request.deadlineMs, work(attempt.tx));
+    const doing = Promise.all([work(attempt.tx), throwIfSeen(sighting)]);
+    const [returned] = await beforeDeadline(request.deadlineMs, doing);
     // A used key outranks whatever the work made of the answers it never got.
     await attempt.claimed;
     const response = toResponse(returned, problemBaseUrl);
@@ -163,8 +184,17 @@ async function attemptOnce<Tx>(
     const stored = toStored(response, storedBodyBytesMax);
     return await attempt.commit({ response, stored, keepWrites: !isRefusal(response.statusCode) });
   } catch (error) {
-    return await attempt.abandon(error);
+    const seen = await sighting;
+    if (!seen) return await attempt.abandon(error);
+    await attempt.withdraw();
+    if (request.key !== undefined) await store.release?.(request);
+    return seen;
   }
+}
+
+/** Ends the wait for the work: its claim may be waiting for the very request that L1 saw. */
+async function throwIfSeen(sighting: Sighting): Promise<void> {
+  if (await sighting) throw new Error('the fast path has the answer');
 }
 
 function isAttempt<Tx>(begun: Attempt<Tx> | Setback): begun is Attempt<Tx> {

@@ -73,6 +73,7 @@ export function openAttempt(
       await transaction.end();
       return setback;
     },
+    withdraw: transaction.endSoon,
   };
 }
 

@@ -56,6 +56,8 @@ export interface Transaction {
   ): Promise<{ readonly tag: string; readonly lastAnswer: T | undefined }>;
   /** Ends it whatever state it is in, and gives the client back or destroys it. Never rejects; twice is once. */
   end(): Promise<void>;
+  /** As `end`, but soon: what has not been answered by then is not waited for. */
+  endSoon(): Promise<void>;
 }
 
 /**
@@ -85,6 +87,12 @@ export function openTransaction(options: TransactionOptions): Transaction {
     return answer;
   };
 
+  const end = () => {
+    isSettled = true;
+    ended ??= giveBack(options, wire);
+    return ended;
+  };
+
   return {
     tx: { query, restart: async () => void (await query(UNDO_WORK)) },
     begun,
@@ -98,13 +106,20 @@ export function openTransaction(options: TransactionOptions): Transaction {
       const { command } = await wire.send('COMMIT');
       return { tag: command, lastAnswer: await answering };
     },
-    end: () => {
-      isSettled = true;
-      ended ??= giveBack(options, wire);
-      return ended;
+    end,
+    endSoon: async () => {
+      const timer = setTimeout(wire.cut, END_SOON_MS);
+      await end();
+      clearTimeout(timer);
     },
   };
 }
+
+/**
+ * A key that was used up is known as such by now, or in a moment; a claim that waits for
+ * another's may wait to the deadline, and costs its connection.
+ */
+const END_SOON_MS = 100;
 
 /**
  * A step 0 that claims nothing: it only makes sure that this is a transaction, and
@@ -150,6 +165,8 @@ interface Wire {
   firstError(): unknown;
   /** Answers still to come. */
   outstanding(): number;
+  /** Loses the connection, and so every answer that is still to come. */
+  cut(): void;
   /** No more is said: there is nothing left to wait for. */
   close(): void;
 }
@@ -160,7 +177,8 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
   let firstError: unknown;
   let previous: Promise<unknown> = Promise.resolve();
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
-  const timer = setTimeout(() => streamOf(client).destroy(), Math.max(1, answerByMs - nowMs()));
+  const cut = () => streamOf(client).destroy();
+  const timer = setTimeout(cut, Math.max(1, answerByMs - nowMs()));
 
   const say: Send = (text, values) =>
     new Promise((resolve, reject) => {
@@ -186,6 +204,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
     send,
     firstError: () => firstError,
     outstanding: () => outstanding,
+    cut,
     close: () => clearTimeout(timer),
   };
 }

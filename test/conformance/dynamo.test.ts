@@ -18,6 +18,7 @@ if (url !== undefined) {
   for (const redis of ['on', 'off', 'dies'] as const) {
     if (redis !== 'off' && inject('redisUrl') === '') continue;
     conformanceSuite(dynamoRig(url), redis);
+    if (redis === 'on') conformanceSuite(dynamoRig(url), redis, 'parallel');
   }
 }
 

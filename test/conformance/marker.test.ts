@@ -8,6 +8,7 @@ for (const pipeline of [true, false]) {
   for (const redis of ['on', 'off', 'dies'] as const) {
     if (redis !== 'off' && inject('redisUrl') === '') continue;
     conformanceSuite(markerRig(pipeline), redis);
+    if (redis !== 'off') conformanceSuite(markerRig(pipeline), redis, 'parallel');
   }
 }
 

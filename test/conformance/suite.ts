@@ -5,6 +5,7 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import {
+  type FastPathMode,
   type Handler,
   type HttpEvent,
   type HttpResponse,
@@ -41,8 +42,13 @@ const CREATED: HttpResponse = {
   body: '{"b":1,  "a":[1.0, "ü"]}',
 };
 
-export function conformanceSuite<Handle>(rig: Rig<Handle>, redis: RedisMode): void {
-  describe(`${rig.name}, Redis ${redis}`, () => {
+/** @param fastPathMode With `parallel` every word of the contract stays as it is. */
+export function conformanceSuite<Handle>(
+  rig: Rig<Handle>,
+  redis: RedisMode,
+  fastPathMode: FastPathMode = 'first',
+): void {
+  describe(`${rig.name}, Redis ${redis}, fast path ${fastPathMode}`, () => {
     let open: OpenRig<Handle>;
     let reports: Report[];
     /** Is a response still there for a retry? Only in Redis, or in the store as well? */
@@ -75,6 +81,7 @@ export function conformanceSuite<Handle>(rig: Rig<Handle>, redis: RedisMode): vo
           idempotency<Handle>({
             store: open.store,
             fastPath: open.fastPath,
+            fastPathMode,
             stateUrl: STATE_URL,
             storedBodyBytesMax: extras.storedBodyBytesMax ?? 100_000,
             keyMode: extras.keyMode ?? 'required',

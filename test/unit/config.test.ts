@@ -30,6 +30,7 @@ test('the defaults', () => {
     purgeLoops: 1,
     answerMarginMs: 1000,
     requestTimeoutMs: 28_000,
+    fastPathMode: 'first',
     redisCommandTimeoutMs: 100,
     redisConnectBudgetMs: 250,
     redisCoolDownMs: 1000,

@@ -1,0 +1,115 @@
+/** `BACKSTOP_FAST_PATH=parallel`: Redis and Postgres are asked at once, and Redis is heard first. */
+import { beforeEach, expect, test } from 'vitest';
+import { send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  effectsOn,
+  faultRig,
+  holdPlayer,
+  kindOf,
+  markersFor,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+  spender,
+  warmSpender,
+} from './rig.ts';
+
+const rig = faultRig({ ...PATIENT, BACKSTOP_FAST_PATH: 'parallel', BACKSTOP_POOL_MAX: '1' });
+let s: Spender;
+let request: SpendRequest;
+beforeEach(async () => {
+  s = await warmSpender(rig);
+  request = await newRequest(rig);
+});
+
+/** The sessions of the services here, and what each does. */
+const sessions = () =>
+  rig.db.sql<{ pid: number; state: string }>(
+    `SELECT pid, state FROM pg_stat_activity
+      WHERE datname = current_database() AND usename = 'backstop_api'`,
+  );
+
+test('the work is done while Redis is still silent, and COMMIT waits for its word', async () => {
+  const commits = rig.postgresProxy.count('COMMIT\0');
+  const held = rig.redisProxy.holdAnswer('"state":"pending"');
+  const answer = send(s.spend, request);
+  await held;
+  await eventually(async () => {
+    const [session] = await sessions();
+    return session?.state === 'idle in transaction';
+  }, 'the work done');
+  expect([commits(), await effectsOn(rig, request)]).toEqual([0, 0]);
+  await rig.redisProxy.pass();
+  expect(kindOf(await answer)).toBe('200 fresh');
+  expect([commits(), await effectsOn(rig, request)]).toEqual([1, 1]);
+});
+
+test('a replay leaves no transaction and no other connection behind', async () => {
+  const fresh = await send(s.spend, request);
+  const before = await sessions();
+  const replay = await send(s.spend, request);
+  expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+  expect(await sessions()).toEqual(before.map(({ pid }) => ({ pid, state: 'idle' })));
+  expect(kindOf(await send(s.spend, { ...request, body: { amount: 11 } }))).toBe('422 KEY_REUSED');
+  expect(await effectsOn(rig, request)).toBe(1);
+  expect(s.failures).not.toHaveBeenCalled();
+});
+
+test('a duplicate in flight hears of it at once, though its claim waits for the other', async () => {
+  const other = await warmSpender(rig);
+  const letGo = await holdPlayer(rig, request);
+  const owner = send(s.spend, request);
+  const [waiting] = await seenBlocked(rig.db);
+  const startedMs = performance.now();
+  const busy = await send(other.spend, request);
+  expect([kindOf(busy), busy.headers['retry-after']]).toEqual(['409 ABORTED', '2']);
+  expect(performance.now() - startedMs).toBeLessThan(5000);
+  // Its own entry stands: what the duplicate found was not its to release.
+  expect((await rig.redis.entry()).json).toMatchObject({ state: 'pending' });
+  await letGo();
+  expect(kindOf(await owner)).toBe('200 fresh');
+  expect(kindOf(await send(other.spend, request))).toBe('200 replayed');
+  await eventually(async () => (await sessions()).every(({ state }) => state === 'idle'), 'idle');
+  expect((await sessions()).some(({ pid }) => pid === waiting?.pid)).toBe(true);
+  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await markersFor(rig, request)).toEqual([request.key]);
+});
+
+test('a pending entry whose owner has not begun is heard, and what the work did is undone', async () => {
+  const held = rig.postgresProxy.holdAt('claim_marker');
+  const owner = send(s.spend, request);
+  await held;
+  const other = await warmSpender({ ...rig, postgresProxy: directly() });
+  expect(kindOf(await send(other.spend, request))).toBe('409 ABORTED');
+  expect([await effectsOn(rig, request), await markersFor(rig, request)]).toEqual([0, []]);
+  await rig.postgresProxy.pass();
+  expect(kindOf(await owner)).toBe('200 fresh');
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('Redis in a black hole: Postgres alone decides', async () => {
+  rig.redisProxy.blackHole();
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('Postgres away: the answer is in Redis, and a new request leaves nothing pending', async () => {
+  const fresh = await send(s.spend, request);
+  await rig.postgresProxy.refuse();
+  // One that has lost its connection, and one that never gets any.
+  for (const { spend } of [s, spender(rig)]) {
+    const replay = await send(spend, request);
+    expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
+  }
+  const next = await newRequest(rig);
+  expect(kindOf(await send(s.spend, next))).toBe('503 UNAVAILABLE');
+  expect((await rig.redis.entries()).map(({ json }) => json?.['state'])).toEqual(['completed']);
+});
+
+/** Past the proxy that holds another's claim. */
+function directly() {
+  return { ...rig.postgresProxy, url: rig.db.apiUrl };
+}
