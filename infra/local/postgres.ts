@@ -22,6 +22,14 @@ export type PostgresOptions = {
 
 const initdbBoundMs = 60_000;
 
+/** What initdb is told. The builtin locale provider needs no locale of the operating system. */
+export const clusterArguments: readonly string[] = [
+  '--encoding=UTF8',
+  '--locale-provider=builtin',
+  '--builtin-locale=C.UTF-8',
+  '--locale=C',
+];
+
 /**
  * Starts a new, empty PostgreSQL on a free loopback port. `url` is its superuser's; there are no
  * passwords, so it listens on 127.0.0.1 alone and on no socket in the file system.
@@ -74,28 +82,34 @@ type Common = Pick<Launch, 'cwd' | 'env' | 'logFile' | 'identity'>;
 async function createCluster(initdb: string, data: string, common: Common): Promise<void> {
   await mkdir(data, { mode: 0o700 });
   if (common.identity !== undefined) await chown(data, common.identity.uid, common.identity.gid);
-  // The builtin locale provider, since it needs no locale of the operating system.
-  const locale = ['--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--locale=C'];
   await runToEnd({
     ...common,
     command: initdb,
-    args: ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', ...locale, '--no-sync'],
+    args: ['-D', data, '-U', 'postgres', '-A', 'trust', ...clusterArguments, '--no-sync'],
     boundMs: initdbBoundMs,
   });
 }
 
 function settingArguments(port: number, { durable = false, settings = {} }: PostgresOptions) {
-  const all: Record<string, string> = {
+  return postgresArguments({
     listen_addresses: '127.0.0.1',
     port: String(port),
     unix_socket_directories: '',
+    ...(durable && { fsync: 'on' }),
+    ...settings,
+  });
+}
+
+/** Its settings as arguments: those asked for on top of the usual ones. */
+export function postgresArguments(settings: Readonly<Record<string, string>>): string[] {
+  const all: Record<string, string> = {
     max_connections: '200',
     timezone: 'UTC',
     log_timezone: 'UTC',
     // Without fsync a power cut loses data, a killed server does not: what it wrote is with the
     // kernel. That holds only while commits are written at once and whole pages are logged, so
     // synchronous_commit and full_page_writes stay on.
-    fsync: durable ? 'on' : 'off',
+    fsync: 'off',
     // Refused statements (a duplicate's claim is one) are everyday here; their callers report them.
     log_min_messages: 'log',
     ...settings,

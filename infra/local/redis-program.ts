@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { cacheFolder } from './cache-folder.ts';
 import { debianOrigin, debianRelease, fetchDebianPackages, libraryPath } from './debian-package.ts';
 import type { Environment } from './environment.ts';
+import { images } from './images.ts';
 
 /** How a Redis server is run here. `before` comes before its own arguments. */
 export type RedisProgram = {
@@ -126,7 +127,7 @@ async function findInDocker(env: Environment): Promise<RedisProgram | Missing> {
   const publish = (port: number) => `127.0.0.1:${port}:${redisPort}`;
   return {
     command: 'docker',
-    before: (port) => ['run', '--rm', '-p', publish(port), 'valkey/valkey:8', 'valkey-server'],
+    before: (port) => ['run', '--rm', '-p', publish(port), images.redis, 'valkey-server'],
     env: Object.fromEntries(
       Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
     ),

@@ -46,7 +46,10 @@ async function startProgram(program: RedisProgram, options: RedisOptions): Promi
     logFile: join(folder, 'redis.log'),
     launch: (port) => ({
       command: program.command,
-      args: [...program.before(port), ...settingArguments(program, port, options.settings)],
+      args: [
+        ...program.before(port),
+        ...redisArguments(program.bind, program.port(port), options.settings),
+      ],
       env: { ...serverEnvironment(folder, path), ...program.env },
       cwd: folder,
       logFile: join(folder, 'redis.log'),
@@ -67,14 +70,15 @@ async function startProgram(program: RedisProgram, options: RedisOptions): Promi
   });
 }
 
-function settingArguments(
-  { bind, port }: RedisProgram,
-  onPort: number,
+/** Its settings as arguments: those asked for on top of the usual ones. */
+export function redisArguments(
+  bind: RedisProgram['bind'],
+  port: number,
   settings: Readonly<Record<string, string>> = {},
 ): string[] {
   const all: Record<string, string> = {
     bind,
-    port: String(port(onPort)),
+    port: String(port),
     // Without passwords, so for local connections only; a container sees the host as a stranger.
     'protected-mode': bind === '*' ? 'no' : 'yes',
     save: '',

@@ -56,6 +56,11 @@ type PartPlan = {
 export type PartName = keyof typeof parts;
 export const partNames = Object.keys(parts) as readonly PartName[];
 
+/** The environment variable that overrides a part. */
+export function variableOf(name: PartName): string {
+  return parts[name].variable;
+}
+
 /** What a late part is changes, once, when it has settled. */
 export type Services = Readonly<Record<PartName, Part>> & {
   /** The run's folder, which `close` removes. */

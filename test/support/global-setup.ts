@@ -1,15 +1,23 @@
 /**
- * Real servers for the whole run: those of `npm start`, or the ones that
- * DATABASE_URL, REDIS_URL and DYNAMODB_ENDPOINT name. Each test file makes databases
- * of its own from one migrated template. DynamoDB takes longest and few need it: they
+ * Real servers for the whole run: those of `npm start`, or containers (`SERVICES=docker`),
+ * or the ones that DATABASE_URL, REDIS_URL and DYNAMODB_ENDPOINT name. Each test file makes
+ * databases of its own from one migrated template. DynamoDB takes longest and few need it: they
  * wait for it themselves (`openDynamodb`).
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { type Part, startServices } from '../../infra/local/services.ts';
+import { environment } from '../../infra/local/environment.ts';
+import {
+  type Part,
+  type PartName,
+  type Services,
+  startServices,
+} from '../../infra/local/services.ts';
 import { migrate } from '../../shared/postgres/migrate.ts';
+import type { Containers } from './containers.ts';
+import { partsInContainers } from './sources.ts';
 import { ROLE_PASSWORD, TEMPLATE, urlOf } from './urls.ts';
 
 declare module 'vitest' {
@@ -25,7 +33,7 @@ declare module 'vitest' {
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const services = await startServices();
+  const { services, close } = await startShared();
   try {
     if (services.redis.from === 'nowhere' && process.env['CI']) {
       throw new Error(`CI needs a Redis, and there is none: ${services.redis.reason}`);
@@ -38,11 +46,38 @@ export default async function setup(project: TestProject): Promise<() => Promise
     project.provide('dynamodbUrl', services.dynamodb.url as string);
     project.provide('noDynamodbFile', noDynamodbFile);
     void sayWhyNot(services.dynamodb, noDynamodbFile);
-    return () => services.close();
+    return close;
   } catch (error) {
-    await services.close();
+    await close();
     throw error;
   }
+}
+
+interface Shared {
+  readonly services: Services;
+  close(): Promise<void>;
+}
+
+async function startShared(): Promise<Shared> {
+  const env = environment();
+  const containers = await startInContainers(partsInContainers(env));
+  try {
+    const services = await startServices({ env: { ...env, ...containers.urls } });
+    const close = async () => {
+      await services.close();
+      await containers.close();
+    };
+    return { services, close };
+  } catch (error) {
+    await containers.close();
+    throw error;
+  }
+}
+
+async function startInContainers(names: readonly PartName[]): Promise<Containers> {
+  if (names.length === 0) return { urls: {}, close: async () => {} };
+  const { startContainers } = await import('./containers.ts');
+  return startContainers(names);
 }
 
 async function sayWhyNot(dynamodb: Part, file: string): Promise<void> {
