@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest';
+import { partsInContainers } from '../support/sources.ts';
+
+const given = {
+  DATABASE_URL: 'postgres://db.example/mine',
+  REDIS_URL: 'redis://r.example',
+  DYNAMODB_ENDPOINT: 'http://d.example',
+};
+
+test('without SERVICES, or with an empty one, nothing comes from a container', () => {
+  expect(partsInContainers({})).toEqual([]);
+  expect(partsInContainers({ SERVICES: '' })).toEqual([]);
+  expect(partsInContainers(given)).toEqual([]);
+});
+
+test('with SERVICES=docker everything does, but for what has an address already', () => {
+  expect(partsInContainers({ SERVICES: 'docker' })).toEqual(['postgres', 'redis', 'dynamodb']);
+  const { DATABASE_URL, REDIS_URL, DYNAMODB_ENDPOINT } = given;
+  const besides = (more: Record<string, string>) =>
+    partsInContainers({ SERVICES: 'docker', ...more });
+  expect(besides({ DATABASE_URL })).toEqual(['redis', 'dynamodb']);
+  expect(besides({ REDIS_URL })).toEqual(['postgres', 'dynamodb']);
+  expect(besides({ DYNAMODB_ENDPOINT })).toEqual(['postgres', 'redis']);
+  expect(besides(given)).toEqual([]);
+});
+
+test('an empty address is none', () => {
+  expect(partsInContainers({ SERVICES: 'docker', ...given, REDIS_URL: '' })).toEqual(['redis']);
+});
+
+test('any other value is refused, with what to set, also when nothing is left to start', () => {
+  for (const SERVICES of ['podman', 'Docker', 'docker ', 'dynamodb,s3']) {
+    const refusal = `SERVICES is "${SERVICES}": the tests know the servers of this machine and those in containers. Set it to "docker", or leave it out`;
+    expect(() => partsInContainers({ SERVICES })).toThrow(refusal);
+    expect(() => partsInContainers({ SERVICES, ...given })).toThrow(refusal);
+  }
+});
