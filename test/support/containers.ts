@@ -86,7 +86,7 @@ async function startContainer(name: PartName) {
   const starting = make().withExposedPorts(port).withStartupTimeout(READY_WITHIN_MS);
   const container: StartedTestContainer = await starting.start().catch((error: Error) => {
     throw new Error(
-      `SERVICES is "docker", and no ${name} came of it: ${error.message}. Start a Docker engine on this machine, set ${variableOf(name)}, or leave SERVICES out.`,
+      `SERVICES is "docker", and ${images[name]} does not start: ${error.message}. Start a Docker engine on this machine that can have this image, set ${variableOf(name)}, or leave SERVICES out.`,
       { cause: error },
     );
   });
