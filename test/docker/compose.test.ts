@@ -74,6 +74,19 @@ test('Postgres is made as the one of npm start is, with room for every pool', ()
   expect(services.postgres.command?.join(' ')).toContain('max_connections=200');
 });
 
+test('docs/docker.md gives the addresses, the ports and the images of what it starts', () => {
+  const docs = readFileSync(join(projectFolder, 'docs', 'docker.md'), 'utf8');
+  const { POSTGRES_PASSWORD: password, POSTGRES_DB: database } =
+    services.postgres.environment ?? {};
+  const at = (name: keyof typeof services) => services[name].ports[0]?.replace(/:\d+$/, '');
+  expect(docs).toContain(
+    `DATABASE_URL=postgres://postgres:${password}@${at('postgres')}/${database} `,
+  );
+  expect(docs).toContain(`REDIS_URL=redis://${at('redis')} `);
+  expect(docs).toContain(`DYNAMODB_ENDPOINT=http://${at('localstack')} npm start`);
+  for (const image of Object.values(images)) expect(docs).toContain(`\`${image}\``);
+});
+
 test('nothing is kept in a named volume: what is mounted is a folder of this project', () => {
   expect(asWritten.volumes).toBeUndefined();
   const mounted = each.flatMap(([, { volumes = [] }]) => volumes);
