@@ -13,6 +13,8 @@ import { openStage, type Stage } from './stage.ts';
 export interface Lab {
   readonly stage: Stage;
   readonly bundles: Readonly<Record<Variant, string>>;
+  /** Settings of an environment that lead past the proxy. */
+  readonly direct: Readonly<Record<string, string>>;
   readonly redis: { stop(): Promise<void>; start(): Promise<void> };
   /** Asks the process that stands before the servers. */
   proxy(request: DelayRequest): Promise<DelayAnswer>;
@@ -46,15 +48,21 @@ export async function openLab(): Promise<Lab> {
   const apiUrl = new URL(stage.url);
   apiUrl.username = 'backstop_api';
   const proxy = startProcess('delay-proxy.ts', [], {});
+  const servers = {
+    DATABASE_URL: apiUrl.href,
+    REDIS_URL: redis.url,
+    DYNAMODB_ENDPOINT: dynamodb.url,
+  };
   const { urls } = (await proxy.ask({
     kind: 'open',
-    urls: { postgres: apiUrl.href, redis: redis.url, dynamodb: dynamodb.url },
+    urls: servers,
   } satisfies DelayRequest)) as DelayAnswer;
   const environments = new Set<Environment>();
   let players = 0;
   return {
     stage,
     bundles,
+    direct: servers,
     redis,
     proxy: (request) => proxy.ask(request) as Promise<DelayAnswer>,
     newPlayer: async () => {
@@ -65,9 +73,7 @@ export async function openLab(): Promise<Lab> {
     },
     environment: async (variant, settings = {}) => {
       const process = startProcess('environment.ts', [bundles[variant]], {
-        DATABASE_URL: urls['postgres'] as string,
-        REDIS_URL: urls['redis'] as string,
-        DYNAMODB_ENDPOINT: urls['dynamodb'] as string,
+        ...urls,
         DYNAMODB_TABLE: TABLE,
         ...settings,
       });

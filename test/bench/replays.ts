@@ -47,5 +47,5 @@ async function countQueries(lab: Lab, environment: Environment): Promise<number>
   await lab.proxy({ kind: 'count' });
   const { replays } = await environment.run({ requests: COUNTED_REPLAYS, principal, key });
   if (replays !== COUNTED_REPLAYS) throw new Error(`only ${replays} were replays`);
-  return (await lab.proxy({ kind: 'count' })).chunks['postgres'] ?? 0;
+  return (await lab.proxy({ kind: 'count' })).chunks['DATABASE_URL'] ?? 0;
 }
