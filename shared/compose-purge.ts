@@ -3,7 +3,7 @@ import type { Context } from 'aws-lambda';
 import { type Config, loadConfig } from './config.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
-import { createDatabase } from './postgres/pool.ts';
+import { createDatabase, statementsOn } from './postgres/pool.ts';
 import { type ExpiringTable, markerTable } from './purge/expiring-table.ts';
 import { paceByTime } from './purge/pace.ts';
 import { completedRecords, sweepAbandonedRecords } from './purge/record-sweeps.ts';
@@ -39,6 +39,7 @@ export function createPurge(config: Config): Purge {
     connectTimeoutMs: config.databaseConnectTimeoutMs,
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
+  const db = statementsOn(pool);
   const recordKeepMs = config.recordRetentionMs + config.purgeMarginMs;
   const byAge = (name: string, table: ExpiringTable, share: Share): Sweep => ({
     name,
@@ -53,11 +54,11 @@ export function createPurge(config: Config): Purge {
       }),
   });
   const sweepsOf = (share: Share): Sweep[] => [
-    byAge('markers', markerTable(pool, config.purgeRetentionMs + config.purgeMarginMs), share),
-    byAge('completed records', completedRecords(pool, recordKeepMs), share),
+    byAge('markers', markerTable(db, config.purgeRetentionMs + config.purgeMarginMs), share),
+    byAge('completed records', completedRecords(db, recordKeepMs), share),
     {
       name: 'abandoned records',
-      run: (remainingMs) => sweepAbandonedRecords(pool, recordKeepMs, remainingMs),
+      run: (remainingMs) => sweepAbandonedRecords(db, recordKeepMs, remainingMs),
     },
   ];
   return {

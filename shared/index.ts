@@ -58,7 +58,12 @@ export {
 export { compareAndSwap, STALE } from './postgres/compare-and-swap.ts';
 export { markerStore } from './postgres/marker-store.ts';
 export { migrate } from './postgres/migrate.ts';
-export { createDatabase, type Database, type PoolOptions } from './postgres/pool.ts';
+export {
+  createDatabase,
+  type Database,
+  type PoolOptions,
+  type Queryable,
+} from './postgres/pool.ts';
 export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
 export { createRedis } from './redis/client.ts';

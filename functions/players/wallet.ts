@@ -1,5 +1,11 @@
-import type { QueryResult, QueryResultRow } from 'pg';
-import { compareAndSwap, type IfMatch, STALE, type Tx } from '../../shared/index.ts';
+import type { QueryResultRow } from 'pg';
+import {
+  compareAndSwap,
+  type IfMatch,
+  type Queryable,
+  STALE,
+  type Tx,
+} from '../../shared/index.ts';
 
 export interface Player {
   readonly userId: string;
@@ -7,10 +13,6 @@ export interface Player {
   readonly coins: number;
   /** A bigint, as decimal text: it never becomes a float. */
   readonly dataVersion: string;
-}
-
-interface Queryable {
-  query<Row extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<Row>>;
 }
 
 interface PlayerRow extends QueryResultRow {

@@ -1,5 +1,5 @@
-import type { QueryResult, QueryResultRow } from 'pg';
-import { compareAndSwap, STALE, type Tx } from '../../shared/index.ts';
+import type { QueryResultRow } from 'pg';
+import { compareAndSwap, type Queryable, STALE, type Tx } from '../../shared/index.ts';
 
 export interface Receipt {
   readonly id: string;
@@ -17,10 +17,6 @@ interface ReceiptRow extends QueryResultRow {
   readonly quantity: number;
   readonly coins: string;
   readonly purchased_at: Date;
-}
-
-interface Queryable {
-  query<Row extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<Row>>;
 }
 
 const COLUMNS = 'id, sku, quantity, coins, purchased_at';

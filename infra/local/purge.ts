@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import pg from 'pg';
 import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
+import { statementsOn } from '../../shared/postgres/pool.ts';
 import { type ExpiringTable, markerTable } from '../../shared/purge/expiring-table.ts';
 import { measureBacklog } from '../../shared/purge/horizon.ts';
 import { atFullSpeed, paceByRate } from '../../shared/purge/pace.ts';
@@ -99,7 +100,7 @@ async function main(): Promise<number> {
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
   try {
-    const table = markerTable(pool, config.purgeRetentionMs + config.purgeMarginMs);
+    const table = markerTable(statementsOn(pool), config.purgeRetentionMs + config.purgeMarginMs);
     return wished.dryRun
       ? await countOnly(pool, table)
       : await purge(table, wished, config.purgeBatchRowsMax);

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { nowMs } from '../clock.ts';
+import { isDefiniteFailure } from './sqlstate.ts';
 
 export interface PoolOptions {
   readonly connectionString: string;
@@ -83,6 +84,36 @@ export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClien
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** What sends statements that are each a transaction of their own: a pool or a client. */
+export interface Queryable {
+  query<Row extends pg.QueryResultRow>(
+    text: string,
+    values?: unknown[],
+  ): Promise<pg.QueryResult<Row>>;
+}
+
+/**
+ * As the pool's own `query`, which gives up its connection for any error. Here one on
+ * which merely a statement failed goes on: on another one, the next statement would
+ * overtake the rollback, and find its rows still locked.
+ */
+export function statementsOn(pool: pg.Pool): Queryable {
+  return {
+    query: async (text, values) => {
+      const client = await pool.connect();
+      let isWhole = true;
+      try {
+        return await client.query<never>(text, values);
+      } catch (error) {
+        isWhole = isDefiniteFailure(error);
+        throw error;
+      } finally {
+        client.release(!isWhole);
+      }
+    },
+  };
 }
 
 /**

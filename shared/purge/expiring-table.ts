@@ -1,9 +1,4 @@
-import type { QueryResult, QueryResultRow } from 'pg';
-
-/** A pool or a client. Each statement that a purge sends is a transaction of its own. */
-export interface Queryable {
-  query<Row extends QueryResultRow>(text: string, values?: unknown[]): Promise<QueryResult<Row>>;
-}
+import type { Queryable } from '../postgres/pool.ts';
 
 /**
  * A table whose rows go by age, and the connections that it is swept on.

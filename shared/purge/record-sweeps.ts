@@ -5,7 +5,8 @@
  * beforehand at all.
  */
 import { monotonicMs } from '../clock.ts';
-import type { ExpiringTable, Queryable } from './expiring-table.ts';
+import type { Queryable } from '../postgres/pool.ts';
+import type { ExpiringTable } from './expiring-table.ts';
 import type { SweepReport } from './sweep.ts';
 
 /**

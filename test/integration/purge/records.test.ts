@@ -1,4 +1,3 @@
-import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createPurge, loadConfig } from '../../../shared/index.ts';
 import { atFullSpeed } from '../../../shared/purge/pace.ts';
@@ -10,6 +9,7 @@ import {
 import { sweepExpired } from '../../../shared/purge/sweep.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
+import { purgePool } from './support.ts';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -62,14 +62,9 @@ async function left(): Promise<string[]> {
   return rows.map(({ fingerprint }) => fingerprint);
 }
 
-/** Connected as the purge's own role. */
-function purgePool(options: string = ''): pg.Pool {
-  const pool = new pg.Pool({ connectionString: db.purgeUrl, max: 2, options });
-  onTestFinished(() => pool.end());
-  return pool;
-}
+const connections = (options = '') => purgePool(db, 2, options);
 
-async function sweep(pool = purgePool(), batchRowsMax = 500) {
+async function sweep(pool = connections(), batchRowsMax = 500) {
   const completed = await sweepExpired({
     table: completedRecords(pool, KEEP_MS),
     share: { worker: 0, workers: 1, loops: 1 },
@@ -130,7 +125,7 @@ test('a backlog drains across the batch boundary', async () => {
      SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'completed', gen_random_uuid(), now() - interval '3 days' + n * interval '1 ms', '{}'
        FROM generate_series(1, 1001) n`,
   );
-  const pool = purgePool();
+  const pool = connections();
   expect(await sweep(pool, 500)).toMatchObject({ completed: 1001, batches: 3, oldestSeconds: 0 });
   expect(await sweep(pool, 500)).toMatchObject({ completed: 0, batches: 0 });
 });
@@ -181,8 +176,8 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
          FROM generate_series(1, 5000) n`,
     );
     const pools = [
-      purgePool('-c enable_seqscan=off'),
-      purgePool('-c enable_indexscan=off -c enable_bitmapscan=off'),
+      connections('-c enable_seqscan=off'),
+      connections('-c enable_indexscan=off -c enable_bitmapscan=off'),
     ];
     const sweeps = await Promise.all(pools.map((pool) => deleteAbandonedRecords(pool, KEEP_MS)));
     expect(sweeps.toSorted((a, b) => a - b)).toEqual([0, 5000]);
@@ -193,7 +188,7 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     await seed({ name: 'abandoned', createdHours: 72 });
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
-    const pool = purgePool();
+    const pool = connections();
     expect(await deleteAbandonedRecords(first, KEEP_MS)).toBe(1);
     expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(0);
     await first.query('ROLLBACK');

@@ -1,10 +1,7 @@
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
-import {
-  type ExpiringTable,
-  markerTable,
-  type Queryable,
-} from '../../../shared/purge/expiring-table.ts';
+import { type Queryable, statementsOn } from '../../../shared/postgres/pool.ts';
+import { type ExpiringTable, markerTable } from '../../../shared/purge/expiring-table.ts';
 import { atFullSpeed } from '../../../shared/purge/pace.ts';
 import {
   type Share,
@@ -55,13 +52,18 @@ export async function countDeadlocks(db: TestDatabase): Promise<number> {
   return rows[0]?.deadlocks ?? Number.NaN;
 }
 
+export interface PurgeConnections extends Queryable {
+  /** How many there are now. */
+  open(): number;
+}
+
 /** Connections in the purge's own role, `options` as `-c name=value`. */
-export function purgePool(db: TestDatabase, max = 1, options = ''): pg.Pool {
+export function purgePool(db: TestDatabase, max = 1, options = ''): PurgeConnections {
   const pool = new pg.Pool({ connectionString: db.purgeUrl, max, options });
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
   onTestFinished(() => pool.end());
-  return pool;
+  return { ...statementsOn(pool), open: () => pool.totalCount };
 }
 
 export function markersOn(connections: Queryable): ExpiringTable {

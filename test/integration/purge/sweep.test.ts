@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { Queryable } from '../../../shared/purge/expiring-table.ts';
+import type { Queryable } from '../../../shared/postgres/pool.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/waiting.ts';
 import {
@@ -181,6 +181,20 @@ describe('rows that somebody else has locked', () => {
     expect(waits).toBeLessThanOrEqual(9);
   });
 
+  test('or whatever else fails a statement: the next one is sent behind its rollback', async () => {
+    const pool = purgePool(db);
+    const pid = async () => {
+      const { rows } = await pool.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+      return rows[0]?.pid;
+    };
+    const first = await pid();
+    await expect(pool.query('SELECT 1 / 0')).rejects.toMatchObject({ code: '22012' });
+    // On another connection it could find the rows of the failed one still locked.
+    expect(await pid()).toBe(first);
+    await expect(pool.query('SELECT pg_terminate_backend(pg_backend_pid())')).rejects.toThrow();
+    expect(await pid()).not.toBe(first);
+  });
+
   test('by a purge: they count as left until it has committed', async () => {
     await insertMarkers(db, 10);
     const other = await openSession(db.purgeUrl);
@@ -231,7 +245,7 @@ describe('killed', () => {
           `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE datname = current_database() AND usename = 'backstop_purge'`,
         );
-        await eventually(async () => pool.totalCount === 0, 'the connection gone');
+        await eventually(async () => pool.open() === 0, 'the connection gone');
         throw new Error('killed');
       }),
     );
