@@ -176,6 +176,11 @@ export interface Attempt<Tx> {
 
 /** Where the truth lives: it holds the claim and the mutation in one transaction. */
 export interface Store<Tx> {
+  /**
+   * Opens what a first request would wait for, while the fast path opens its own; undefined
+   * when there is nothing to open. Never rejects, and takes a quarter of a second at most.
+   */
+  warm?(): Promise<void> | undefined;
   begin(mutation: Mutation | Unprotected): Promise<Attempt<Tx> | Setback>;
   /**
    * Gives back a claim that outlives its transaction; called when the work has failed.

@@ -13,6 +13,7 @@ export interface MarkerStoreOptions {
 /** The store for state in Postgres: the marker row and the mutation in one transaction. */
 export function markerStore({ database, retentionMs }: MarkerStoreOptions): Store<Tx> {
   return {
+    warm: database.warm,
     begin: async (request) => {
       try {
         const client = await acquire(database.pool, request.deadlineMs);

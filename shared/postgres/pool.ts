@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { nowMs } from '../clock.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
@@ -17,6 +18,8 @@ export interface PoolOptions {
 export interface Database {
   readonly pool: pg.Pool;
   readonly pipeline: boolean;
+  /** See `Store.warm`. */
+  warm(): Promise<void> | undefined;
   /** A connection beside the pool, for what must not wait for a place in it; the caller ends it. */
   connectAside(): Promise<pg.Client>;
   /** A time of our clock on the server's clock, to within a round trip. */
@@ -54,6 +57,7 @@ export function createDatabase(options: PoolOptions): Database {
   return {
     pool,
     pipeline: options.pipeline,
+    warm: () => (pool.totalCount === 0 ? connectFirst(pool) : undefined),
     toServerMs: (ourMs) => ourMs + offsetMs,
     connectAside: async () => {
       const client = new pg.Client(config);
@@ -62,6 +66,17 @@ export function createDatabase(options: PoolOptions): Database {
       return client;
     },
   };
+}
+
+const WARM_MS_MAX = 250;
+
+/** Up to WARM_MS_MAX; a failure is for whoever needs the connection to meet. */
+async function connectFirst(pool: pg.Pool): Promise<void> {
+  const connecting = pool.connect().then(
+    (client) => client.release(),
+    () => {},
+  );
+  await Promise.race([connecting, sleep(WARM_MS_MAX, undefined, { ref: false })]);
 }
 
 /**

@@ -54,6 +54,7 @@ export interface RecordTx extends Tx {
 export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
   const { database } = options;
   return {
+    warm: database.warm,
     begin: async (request) => {
       let client: PoolClient;
       try {

@@ -1,0 +1,49 @@
+/** The first request of an execution environment: nothing is connected yet. */
+import { expect, test } from 'vitest';
+import { send } from '../../support/requests.ts';
+import { eventually } from '../../support/waiting.ts';
+import { effectsOn, faultRig, kindOf, newRequest, PATIENT, spender, warmSpender } from './rig.ts';
+
+const rig = faultRig({ ...PATIENT, BACKSTOP_POOL_MAX: '1' });
+
+/** What the services here have open at Postgres. */
+const sessions = () =>
+  rig.db.sql<{ pid: number; state: string }>(
+    `SELECT pid, state FROM pg_stat_activity
+      WHERE datname = current_database() AND usename = 'backstop_api'`,
+  );
+
+test('Postgres is connected while Redis still is being', async () => {
+  const request = await newRequest(rig);
+  const held = rig.redisProxy.holdAnswer(() => true);
+  const answer = send(spender(rig).spend, request);
+  await held;
+  await eventually(
+    async () => (await sessions())[0]?.state === 'idle',
+    'a connection, in use by nobody',
+  );
+  expect(await effectsOn(rig, request)).toBe(0);
+  await rig.redisProxy.pass();
+  expect(kindOf(await answer)).toBe('200 fresh');
+  expect(await sessions()).toHaveLength(1);
+});
+
+test('what a replay has begun to open is open when it answers', async () => {
+  const request = await newRequest(rig);
+  await send((await warmSpender(rig)).spend, request);
+  const [first] = await sessions();
+  rig.postgresProxy.delay({ toClient: 20 });
+  expect(kindOf(await send(spender(rig).spend, request))).toBe('200 replayed');
+  const others = (await sessions()).filter(({ pid }) => pid !== first?.pid);
+  expect(others).toMatchObject([{ state: 'idle' }]);
+});
+
+test('Postgres is silent: a replay does not wait for it to the end of its connect time-out', async () => {
+  const request = await newRequest(rig);
+  await send((await warmSpender(rig)).spend, request);
+  rig.postgresProxy.blackHole();
+  const patient = { BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '20000' };
+  const startedMs = performance.now();
+  expect(kindOf(await send(spender(rig, patient).spend, request))).toBe('200 replayed');
+  expect(performance.now() - startedMs).toBeLessThan(10_000);
+});
