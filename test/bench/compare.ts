@@ -61,14 +61,17 @@ export async function compare<Names extends string>(
   return Object.fromEntries(measured) as Record<Names, Measured>;
 }
 
-/** Two environments of each. */
-export async function openPairs<Names extends string>(
+/** `count` environments of each. */
+export async function openEach<Names extends string>(
+  count: number,
   open: Readonly<Record<Names, () => Promise<Environment>>>,
 ): Promise<Record<Names, readonly Environment[]>> {
-  const opened: Partial<Record<Names, readonly Environment[]>> = {};
-  for (const name of Object.keys(open) as Names[])
-    opened[name] = [await open[name](), await open[name]()];
-  return opened as Record<Names, readonly Environment[]>;
+  const opened = {} as Record<Names, Environment[]>;
+  for (const name of Object.keys(open) as Names[]) {
+    opened[name] = [];
+    while (opened[name].length < count) opened[name].push(await open[name]());
+  }
+  return opened;
 }
 
 export async function closeAll(contestants: Contestants): Promise<void> {

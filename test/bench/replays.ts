@@ -1,5 +1,5 @@
 /** Replays: the second time that a client sends a request whose answer was lost. */
-import { closeAll, compare, openPairs, warmUp } from './compare.ts';
+import { closeAll, compare, openEach, warmUp } from './compare.ts';
 import { type Environment, type Lab, openLab } from './lab.ts';
 import type { BenchRun, Outcome } from './run.ts';
 import { rounded } from './stage.ts';
@@ -9,11 +9,11 @@ const COUNTED_REPLAYS = 1000;
 export async function bench(run: BenchRun): Promise<Record<'replays', Outcome>> {
   const lab = await openLab();
   try {
-    const contestants = await openPairs({
+    const contestants = await openEach(run.isQuick ? 1 : 3, {
       backstop: () => lab.environment('backstop'),
       powertoolsRedis: () => lab.environment('powertools-redis'),
     });
-    await warmUp(lab, contestants, run.isQuick ? 50 : 500);
+    await warmUp(lab, contestants, run.isQuick ? 50 : 2000);
     const postgresQueries = await countQueries(lab, contestants.backstop[0] as Environment);
     const { backstop, powertoolsRedis } = await compare(lab, contestants, {
       roundTripMs: 1,
