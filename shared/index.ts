@@ -60,6 +60,6 @@ export { migrate } from './postgres/migrate.ts';
 export { createDatabase, type Database, type PoolOptions } from './postgres/pool.ts';
 export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
-export { createRedis } from './redis/client.ts';
+export { createRedis, type RedisClient } from './redis/client.ts';
 export { redisFastPath } from './redis/fast-path.ts';
 export { redisResponseCache } from './redis/response-cache.ts';

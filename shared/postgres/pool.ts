@@ -1,8 +1,11 @@
 import pg from 'pg';
+import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../clock.ts';
 
 export interface PoolOptions {
   readonly connectionString: string;
+  /** Asked for each connection, in place of the URL's. */
+  readonly password?: (() => Promise<string>) | undefined;
   /** 1 per execution environment on Lambda, which handles one request at a time. */
   readonly max: number;
   /** Send statements without waiting for the answers to those before. */
@@ -29,7 +32,7 @@ export interface Database {
 export function createDatabase(options: PoolOptions): Database {
   let offsetMs = 0;
   const config: pg.ClientConfig = {
-    connectionString: options.connectionString,
+    ...connectTo(options),
     connectionTimeoutMillis: options.connectTimeoutMs,
     keepAlive: true,
   };
@@ -57,6 +60,12 @@ export function createDatabase(options: PoolOptions): Database {
       return client;
     },
   };
+}
+
+/** A URL's password, absent or not, would win over the function. */
+function connectTo({ connectionString, password }: PoolOptions): pg.ClientConfig {
+  if (!password) return { connectionString };
+  return { ...parseIntoClientConfig(connectionString), password };
 }
 
 /**

@@ -1,7 +1,15 @@
-import { Redis } from 'ioredis';
+import { type Cluster, Redis } from 'ioredis';
+import { createCluster, type NodeOptions } from './cluster.ts';
+import { type IssuedPassword, signInWith } from './credentials.ts';
+
+/** One Redis or a cluster: every command here concerns one key. */
+export type RedisClient = Redis | Cluster;
 
 export interface RedisOptions {
   readonly url: string;
+  readonly mode?: 'single' | 'cluster';
+  /** In place of the URL's password. */
+  readonly password?: IssuedPassword | undefined;
   /** For any one command. The store is waiting behind it. */
   readonly commandTimeoutMs: number;
   onError(error: Error): void;
@@ -12,25 +20,52 @@ export interface RedisOptions {
  * a command that cannot be sent now is worth nothing later. No resending: an
  * unanswered SET NX would meet its own entry.
  */
-export function createRedis(options: RedisOptions): Redis {
-  const redis = new Redis(options.url, {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    commandTimeout: options.commandTimeoutMs,
-    connectTimeout: RECONNECT_TIMEOUT_MS,
-    retryStrategy: (times) => Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX),
-    socketTimeout: SILENCE_MS_MAX,
-    // Demoted to a replica: the endpoint leads to another by now.
-    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
-    enableReadyCheck: true,
-    keepAlive: 10_000,
-  });
+export function createRedis(options: RedisOptions): RedisClient {
+  const redis = options.mode === 'cluster' ? openCluster(options) : openSingle(options);
   redis.on('error', options.onError);
   redis.setMaxListeners(0); // Each request that waits for a connection listens.
   return redis;
 }
+
+function openSingle({ url, password, commandTimeoutMs }: RedisOptions): Redis {
+  const redis = new Redis(url, {
+    ...nodeOptions(),
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    commandTimeout: commandTimeoutMs,
+    retryStrategy: reconnectAfterMs,
+    // Demoted to a replica: the endpoint leads to another by now.
+    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
+    enableReadyCheck: true,
+  });
+  if (password) signInWith(redis, password);
+  return redis;
+}
+
+function openCluster({ url, password, commandTimeoutMs, onError }: RedisOptions): Cluster {
+  const cluster = createCluster({
+    url,
+    commandTimeoutMs,
+    nodeOptions: nodeOptions(),
+    reconnectAfterMs,
+    onNode: (node) => {
+      if (password) signInWith(node, password);
+    },
+  });
+  cluster.on('node error', onError);
+  return cluster;
+}
+
+const nodeOptions = (): NodeOptions => ({
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  connectTimeout: RECONNECT_TIMEOUT_MS,
+  socketTimeout: SILENCE_MS_MAX,
+  keepAlive: 10_000,
+});
+
+const reconnectAfterMs = (times: number): number =>
+  Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX);
 
 /** The background may take its time: nobody waits for it. */
 const RECONNECT_TIMEOUT_MS = 2000;
@@ -49,7 +84,7 @@ const SILENCE_MS_MAX = 1000;
  *
  * @throws Error when the connection failed or the budget ran out.
  */
-export async function firstConnection(redis: Redis, budgetMs: number): Promise<void> {
+export async function firstConnection(redis: RedisClient, budgetMs: number): Promise<void> {
   if (['wait', 'connecting', 'connect'].includes(redis.status)) await connected(redis, budgetMs);
 }
 
@@ -58,7 +93,7 @@ export async function firstConnection(redis: Redis, budgetMs: number): Promise<v
  *
  * @throws Error when the connection failed or the budget ran out.
  */
-export async function connected(redis: Redis, budgetMs: number): Promise<void> {
+export async function connected(redis: RedisClient, budgetMs: number): Promise<void> {
   if (redis.status === 'ready') return;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onClose = () => reject(new Error('Redis: the connection failed'));

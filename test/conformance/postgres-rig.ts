@@ -1,9 +1,9 @@
 /** What the rigs of the stores in Postgres have in common. */
-import type { Redis } from 'ioredis';
 import {
   createDatabase,
   type Database,
   type FastPath,
+  type RedisClient,
   type Store,
   type Tx,
 } from '../../shared/index.ts';
@@ -15,7 +15,7 @@ import { openRigRedis } from './rig-redis.ts';
 export interface PostgresRigPlan<Handle extends Tx> {
   readonly pipeline: boolean;
   store(database: Database): Store<Handle>;
-  fastPath(redis: Redis): FastPath;
+  fastPath(redis: RedisClient): FastPath;
   /** Selects the claims of the principal $1. */
   readonly claims: string;
 }

@@ -1,9 +1,8 @@
 /** Redis in front of a rig's store: there, absent, or one that dies when it is told to. */
-import type { Redis } from 'ioredis';
 import { inject } from 'vitest';
 import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
-import { createRedis, type FastPath, NO_FAST_PATH } from '../../shared/index.ts';
+import { createRedis, type FastPath, NO_FAST_PATH, type RedisClient } from '../../shared/index.ts';
 import type { RedisMode } from './rig.ts';
 
 export interface RigRedis {
@@ -17,7 +16,7 @@ const nothing = async () => {};
 
 export async function openRigRedis(
   mode: RedisMode,
-  make: (redis: Redis) => FastPath,
+  make: (redis: RedisClient) => FastPath,
 ): Promise<RigRedis> {
   if (mode === 'off')
     return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
@@ -50,6 +49,6 @@ export async function openRigRedis(
   };
 }
 
-function connect(url: string): Redis {
+function connect(url: string): RedisClient {
   return createRedis({ url, commandTimeoutMs: 1000, onError: () => {} });
 }
