@@ -1,4 +1,5 @@
-import { type Cluster, Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
+import { monotonicMs } from '../clock.ts';
 import { createCluster, type NodeOptions } from './cluster.ts';
 import { type IssuedPassword, signInWith } from './credentials.ts';
 
@@ -49,6 +50,7 @@ function openCluster({ url, password, commandTimeoutMs, onError }: RedisOptions)
     nodeOptions: nodeOptions(),
     reconnectAfterMs,
     onNode: (node) => {
+      node.setMaxListeners(0);
       if (password) signInWith(node, password);
     },
   });
@@ -85,16 +87,30 @@ const SILENCE_MS_MAX = 1000;
  * @throws Error when the connection failed or the budget ran out.
  */
 export async function firstConnection(redis: RedisClient, budgetMs: number): Promise<void> {
-  if (['wait', 'connecting', 'connect'].includes(redis.status)) await connected(redis, budgetMs);
+  if (isConnecting(redis)) await connected(redis, budgetMs);
 }
 
+const isConnecting = ({ status }: RedisClient): boolean =>
+  ['wait', 'connecting', 'connect'].includes(status);
+
 /**
- * Waits until commands can be sent, up to `budgetMs`.
+ * Waits until commands can be sent, up to `budgetMs`. A cluster that has just been made
+ * out refuses them while it connects to the node that they are for; a node that does not
+ * come within that time concerns its own keys alone.
  *
  * @throws Error when the connection failed or the budget ran out.
  */
 export async function connected(redis: RedisClient, budgetMs: number): Promise<void> {
   if (redis.status === 'ready') return;
+  const byMs = monotonicMs() + budgetMs;
+  await ready(redis, budgetMs);
+  if (redis instanceof Cluster) {
+    const nodes = redis.nodes('master').filter(isConnecting);
+    await Promise.allSettled(nodes.map((node) => ready(node, byMs - monotonicMs())));
+  }
+}
+
+async function ready(redis: RedisClient, budgetMs: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onClose = () => reject(new Error('Redis: the connection failed'));
   const timer = setTimeout(
