@@ -2,13 +2,14 @@
 import { randomUUID } from 'node:crypto';
 import type { Cluster } from 'ioredis';
 import { expect, onTestFinished, test } from 'vitest';
+import type { Mutation } from '../../../shared/idempotency/contract.ts';
 import { createRedis, redisFastPath } from '../../../shared/index.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import type { ClusterNode } from '../../support/redis-cluster.ts';
-import { newKey, send } from '../../support/requests.ts';
+import { send } from '../../support/requests.ts';
 import { eventually } from '../../support/waiting.ts';
 import { clusterRig, nameOf, requestOn, warmSpender } from './cluster-rig.ts';
-import { effectsOn, kindOf } from './rig.ts';
+import { effectsOn, kindOf, type SpendRequest } from './rig.ts';
 
 const rig = clusterRig();
 
@@ -61,8 +62,8 @@ test('a claim whose answer is lost is not said again; what it left is released',
   expect([claims(), await rig.cluster.read(nameOf(request))]).toEqual([2, null]);
 });
 
-test('a redirect that comes after its claim was given up and released leaves no pending entry', async () => {
-  const [from, to] = rig.cluster.nodes;
+/** The client alone, with the time of a command as it usually is. */
+function openPath() {
   const redis = createRedis({
     url: rig.cluster.url,
     mode: 'cluster',
@@ -77,16 +78,24 @@ test('a redirect that comes after its claim was given up and released leaves no 
     coolDownMs: 1000,
     onFailure: (step) => failures.push(step),
   });
+  return { redis, failures, path };
+}
+
+const mutationOf = ({ principal, key }: SpendRequest): Mutation => ({
+  principal,
+  key,
+  endpoint: 'POST /late',
+  fingerprint: '1:late',
+  token: randomUUID(),
+  deadlineMs: Date.now() + 10_000,
+});
+
+test('a redirect that comes after its claim was given up and released leaves no pending entry', async () => {
+  const [from, to] = rig.cluster.nodes;
+  const { redis, failures, path } = openPath();
   const request = await requestOn(rig, from);
-  const mutation = {
-    principal: request.principal,
-    key: request.key,
-    endpoint: 'POST /late',
-    fingerprint: '1:late',
-    token: randomUUID(),
-    deadlineMs: Date.now() + 10_000,
-  };
-  await path.claim({ ...mutation, key: newKey() }); // Connected.
+  const mutation = mutationOf(request);
+  await path.claim(mutationOf(await requestOn(rig, from))); // Connected.
   await rig.cluster.move(nameOf(request), to);
   from.freeze();
   expect(await path.claim(mutation)).toEqual({ kind: 'unknown' });
@@ -99,10 +108,22 @@ test('a redirect that comes after its claim was given up and released leaves no 
   // Each connection answers in order: what was to come on these has come.
   for (const { url } of [from, to]) {
     const { port } = new URL(url);
-    await redis
-      .nodes()
-      .find((node) => String(node.options.port) === port)
-      ?.ping();
+    const node = redis.nodes().find(({ options }) => String(options.port) === port);
+    await node?.ping();
   }
+  expect(await rig.cluster.read(nameOf(request))).toBeNull();
+});
+
+test('a claim that finds no cluster is not kept for when there is one', async () => {
+  const { redis, failures, path } = openPath();
+  const request = await requestOn(rig, rig.cluster.nodes[0]);
+  await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
+  await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+  await eventually(async () => redis.status === 'reconnecting', 'the loss noticed');
+  expect(await path.claim(mutationOf(request))).toEqual({ kind: 'unknown' });
+  expect(failures).toEqual(['claim']);
+  await rig.cluster.mend();
+  await eventually(async () => redis.status === 'ready', 'connected again');
+  await redis.ping();
   expect(await rig.cluster.read(nameOf(request))).toBeNull();
 });

@@ -65,10 +65,13 @@ test.each([0, 1, 2])('C16: 50 at once with one key of node %i, all cold: one eff
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-test('C41: a release declares its one key', async () => {
+test('C41: a release declares its one key, so that it goes to the node that has it', async () => {
   const s = await warmSpender(rig);
-  expect(kindOf(await send(s.spend, stale(request)))).toBe('412 VERSION_MISMATCH');
-  expect(await stateOf(request)).toBeUndefined();
+  for (const node of rig.cluster.nodes) {
+    const each = await requestOn(rig, node);
+    expect(kindOf(await send(s.spend, stale(each)))).toBe('412 VERSION_MISMATCH');
+    expect(await stateOf(each)).toBeUndefined();
+  }
   expect(s.failures).not.toHaveBeenCalled();
 });
 
