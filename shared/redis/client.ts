@@ -64,6 +64,8 @@ const nodeOptions = (): NodeOptions => ({
   connectTimeout: RECONNECT_TIMEOUT_MS,
   socketTimeout: SILENCE_MS_MAX,
   keepAlive: 10_000,
+  // Who we are is one more right that the user would need.
+  disableClientInfo: true,
 });
 
 const reconnectAfterMs = (times: number): number =>

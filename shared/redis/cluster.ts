@@ -4,6 +4,7 @@
  * time; whatever else a node says or fails to say is a failure at once. The map of slots
  * mends itself in the background.
  */
+import { isIP } from 'node:net';
 import { Cluster, type Command, type Redis, type RedisOptions } from 'ioredis';
 
 /** What each connection has in common, to one Redis or to a node of a cluster. */
@@ -15,6 +16,7 @@ export type NodeOptions = Required<
     | 'connectTimeout'
     | 'socketTimeout'
     | 'keepAlive'
+    | 'disableClientInfo'
   >
 >;
 
@@ -38,7 +40,7 @@ export function createCluster({ commandTimeoutMs, onNode, ...plan }: ClusterPlan
     username: decodeURIComponent(username),
     password: decodeURIComponent(password),
     // A map of slots may hold addresses, and a certificate holds the name that we were given.
-    ...(protocol === 'rediss:' && { tls: { servername: host } }),
+    ...(protocol === 'rediss:' && { tls: isIP(host) ? {} : { servername: host } }),
     // The cluster's own check covers it, and one round trip is a lot on a cold start.
     enableReadyCheck: false,
   };
