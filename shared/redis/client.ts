@@ -2,6 +2,7 @@ import { Cluster, Redis } from 'ioredis';
 import { monotonicMs } from '../clock.ts';
 import { createCluster, type NodeOptions } from './cluster.ts';
 import { type IssuedPassword, signInWith } from './credentials.ts';
+import { TlsConnector } from './tls.ts';
 
 /** One Redis or a cluster: every command here concerns one key. */
 export type RedisClient = Redis | Cluster;
@@ -31,6 +32,7 @@ export function createRedis(options: RedisOptions): RedisClient {
 function openSingle({ url, password, commandTimeoutMs }: RedisOptions): Redis {
   const redis = new Redis(url, {
     ...nodeOptions(),
+    ...(url.startsWith('rediss:') && { Connector: TlsConnector }),
     lazyConnect: true,
     enableOfflineQueue: false,
     commandTimeout: commandTimeoutMs,

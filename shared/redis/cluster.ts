@@ -6,6 +6,7 @@
  */
 import { isIP } from 'node:net';
 import { Cluster, type Command, type Redis, type RedisOptions } from 'ioredis';
+import { TlsConnector } from './tls.ts';
 
 /** What each connection has in common, to one Redis or to a node of a cluster. */
 export type NodeOptions = Required<
@@ -40,7 +41,10 @@ export function createCluster({ commandTimeoutMs, onNode, ...plan }: ClusterPlan
     username: decodeURIComponent(username),
     password: decodeURIComponent(password),
     // A map of slots may hold addresses, and a certificate holds the name that we were given.
-    ...(protocol === 'rediss:' && { tls: isIP(host) ? {} : { servername: host } }),
+    ...(protocol === 'rediss:' && {
+      tls: isIP(host) ? {} : { servername: host },
+      Connector: TlsConnector,
+    }),
     // The cluster's own check covers it, and one round trip is a lot on a cold start.
     enableReadyCheck: false,
   };

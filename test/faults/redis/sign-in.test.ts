@@ -1,5 +1,8 @@
 /** TLS to Redis, and users that sign in with tokens. */
+import { once } from 'node:events';
+import net from 'node:net';
 import tls from 'node:tls';
+import type { Cluster } from 'ioredis';
 import {
   afterAll,
   afterEach,
@@ -55,7 +58,7 @@ const RIGHTS = [
   '~idem:*',
   '-@all',
   ...['+get', '+set', '+del', '+eval', '+ping', '+info', '+hello', '+asking', '+readonly'],
-  ...['+cluster|slots', '+cluster|info'],
+  ...['+cluster|slots', '+cluster|info', '+client|setname'],
 ];
 
 async function allowOnly(...tokens: readonly string[]): Promise<void> {
@@ -89,6 +92,14 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     expect(await redis.raw.keys(`idem:${request.principal}:*`)).toEqual([]);
   });
 
+  test('a server that says one thing more to whom it is refused by ends nothing', async () => {
+    const port = await addAlert(redis.port);
+    const s = spender({ ...at('127.0.0.1'), REDIS_URL: `rediss://127.0.0.1:${port}` });
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(s.failures.mock.calls).toContainEqual(['claim']);
+    // An error that nobody hears would fail this run.
+  });
+
   test('a service signs in with tokens of its own credentials', async () => {
     await allowOnly(...tokensOfTheNextMinute());
     await redis.raw.call('ACL', 'LOG', 'RESET');
@@ -108,28 +119,12 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     expect(kindOf(await send(s.spend, late))).toBe('412 VERSION_MISMATCH');
     await s.service.dependencies['redis']?.();
     expect(s.failures).not.toHaveBeenCalled();
-    expect(await redis.raw.call('ACL', 'LOG')).toEqual([]);
+    // What earlier connections were refused is none of this one's.
+    expect(String(await redis.raw.call('ACL', 'LOG'))).not.toMatch(/reason,(?!auth)/);
   });
 
-  /** The client alone, which signs in with whatever `token` is at the time. */
-  async function open(renewEveryMs: number) {
-    const issued = { token: 'first' };
-    await allowOnly('first');
-    const client = createRedis({
-      url: `rediss://${USER}@localhost:${redis.port}`,
-      mode,
-      password: { issue: () => issued.token, renewEveryMs },
-      commandTimeoutMs: 900,
-      onError: () => {},
-    });
-    onTestFinished(() => client.disconnect());
-    await connected(client, 5000);
-    await client.ping();
-    return { client, issued };
-  }
-
   test('each connection is given a new token', async () => {
-    const { client, issued } = await open(3_600_000);
+    const { client, issued } = await open(mode, 3_600_000);
     for (const token of ['second', 'third']) {
       issued.token = token;
       await allowOnly(token);
@@ -146,7 +141,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
   });
 
   test('a connection that lives on signs in again before its time is up', async () => {
-    const { client, issued } = await open(30);
+    const { client, issued } = await open(mode, 30);
     const accepted = async () => {
       const { calls, failed } = await signIns();
       return calls - failed;
@@ -163,6 +158,48 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     expect(idOf(await redis.raw.call('CLIENT', 'LIST'))).toBe(idOf(connections));
   });
 });
+
+test('a map of slots is asked for with a new token as well', async () => {
+  const { client, issued } = await open('cluster', 3_600_000);
+  issued.token = 'second';
+  await allowOnly('second');
+  const refusal = await new Promise((resolve) => (client as Cluster).refreshSlotsCache(resolve));
+  expect(refusal).toBeUndefined();
+});
+
+/** The client alone, which signs in with whatever `token` is at the time. */
+async function open(mode: 'single' | 'cluster', renewEveryMs: number) {
+  const issued = { token: 'first' };
+  await allowOnly('first');
+  const client = createRedis({
+    url: `rediss://${USER}@localhost:${redis.port}`,
+    mode,
+    password: { issue: () => issued.token, renewEveryMs },
+    commandTimeoutMs: 900,
+    onError: () => {},
+  });
+  onTestFinished(() => client.disconnect());
+  await connected(client, 5000);
+  await client.ping();
+  return { client, issued };
+}
+
+/** In front of the server: behind its whole handshake comes an alert, in the same breath. */
+async function addAlert(toPort: number): Promise<number> {
+  const alert = Buffer.from('15030300020232', 'hex');
+  const listener = net.createServer((client) => {
+    const server = net.connect(toPort, '127.0.0.1');
+    for (const socket of [client, server]) socket.on('error', () => {});
+    client.pipe(server);
+    server.on('data', (chunk) => client.write(Buffer.concat([chunk, alert])));
+    server.on('close', () => client.destroy());
+    client.on('close', () => server.destroy());
+  });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  onTestFinished(() => void listener.close());
+  return (listener.address() as net.AddressInfo).port;
+}
 
 async function signIns(): Promise<{ readonly calls: number; readonly failed: number }> {
   const line = /cmdstat_auth:.*/.exec(await redis.raw.info('commandstats'))?.[0] ?? '';
