@@ -16,6 +16,7 @@ export interface PostgresRigPlan<Handle extends Tx> {
   readonly pipeline: boolean;
   store(database: Database): Store<Handle>;
   fastPath(redis: RedisClient): FastPath;
+  readonly redis?: 'single' | 'cluster';
   /** Selects the claims of the principal $1. */
   readonly claims: string;
 }
@@ -34,7 +35,7 @@ export async function openPostgresRig<Handle extends Tx>(
     connectTimeoutMs: 2000,
     onIdleError: () => {},
   });
-  const redis = await openRigRedis(redisMode, plan.fastPath);
+  const redis = await openRigRedis(redisMode, plan.fastPath, plan.redis);
   return {
     store: plan.store(database),
     fastPath: redis.fastPath,
