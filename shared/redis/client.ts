@@ -98,16 +98,15 @@ const isConnecting = ({ status }: RedisClient): boolean =>
   ['wait', 'connecting', 'connect'].includes(status);
 
 /**
- * Waits until commands can be sent, up to `budgetMs`. A cluster that has just been made
- * out refuses them while it connects to the node that they are for; a node that does not
- * come within that time concerns its own keys alone.
+ * Waits until commands can be sent, up to `budgetMs`. A cluster refuses them while it
+ * connects to the node that they are for; a node that does not come within that time
+ * concerns its own keys alone.
  *
  * @throws Error when the connection failed or the budget ran out.
  */
 export async function connected(redis: RedisClient, budgetMs: number): Promise<void> {
-  if (redis.status === 'ready') return;
   const byMs = monotonicMs() + budgetMs;
-  await ready(redis, budgetMs);
+  if (redis.status !== 'ready') await ready(redis, budgetMs);
   if (redis instanceof Cluster) {
     const nodes = redis.nodes('master').filter(isConnecting);
     await Promise.allSettled(nodes.map((node) => ready(node, byMs - monotonicMs())));

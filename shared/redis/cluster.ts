@@ -5,7 +5,7 @@
  * mends itself in the background.
  */
 import { isIP } from 'node:net';
-import { Cluster, type Command, type Redis, type RedisOptions } from 'ioredis';
+import { Cluster, type Redis, type RedisOptions } from 'ioredis';
 import { TlsConnector } from './tls.ts';
 
 /** What each connection has in common, to one Redis or to a node of a cluster. */
@@ -62,7 +62,10 @@ export function createCluster({ commandTimeoutMs, onNode, ...plan }: ClusterPlan
     redisOptions,
   });
   boundCommands(cluster, commandTimeoutMs);
-  cluster.on('+node', onNode);
+  cluster.on('+node', (node: Redis) => {
+    dropGivenUp(node);
+    onNode(node);
+  });
   return cluster;
 }
 
@@ -77,21 +80,18 @@ const REDIRECTIONS_MAX = 3;
 function boundCommands(cluster: Cluster, timeoutMs: number): void {
   const send = cluster.sendCommand.bind(cluster);
   cluster.sendCommand = (command, ...rest) => {
-    if (command.name === 'cluster') return send(command, ...rest);
-    command.setTimeout(timeoutMs);
-    const answer = send(command, ...rest);
-    ignoreLateRedirect(command);
-    return answer;
+    if (command.name !== 'cluster') command.setTimeout(timeoutMs);
+    return send(command, ...rest);
   };
 }
 
 /**
- * A redirect that arrives after its command was given up is followed all the same by
- * ioredis: a claim could come behind its own release, and stand there with no owner.
+ * What was given up is not sent any more: neither because of a redirect that comes late,
+ * nor by a node that was still connecting. A claim could come behind its own release, and
+ * stand there with no owner.
  */
-function ignoreLateRedirect(command: Command): void {
-  const { reject } = command;
-  command.reject = (error) => {
-    if (!command.isSettled) reject(error);
-  };
+function dropGivenUp(node: Redis): void {
+  const send = node.sendCommand.bind(node);
+  node.sendCommand = (command, ...rest) =>
+    command.isSettled ? command.promise : send(command, ...rest);
 }

@@ -1,6 +1,10 @@
 /** What each file here needs that is about a cluster: one of its own, and real Postgres. */
-import { afterAll, afterEach, beforeAll, vi } from 'vitest';
+import { randomUUID } from 'node:crypto';
+import type { Cluster } from 'ioredis';
+import { afterAll, afterEach, beforeAll, onTestFinished, vi } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
+import type { Mutation } from '../../../shared/idempotency/contract.ts';
+import { createRedis, redisFastPath } from '../../../shared/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import {
   type ClusterNode,
@@ -74,3 +78,31 @@ export async function requestOn(rig: ClusterRig, node: ClusterNode): Promise<Spe
     return (await rig.cluster.ownerOf(nameOf(next))) === node && next;
   }, 'a key of that node');
 }
+
+/** The client alone, with the time of a command as it usually is. */
+export function openPath(rig: ClusterRig) {
+  const redis = createRedis({
+    url: rig.cluster.url,
+    mode: 'cluster',
+    commandTimeoutMs: 100,
+    onError: () => {},
+  }) as Cluster;
+  onTestFinished(() => redis.disconnect());
+  const failures: string[] = [];
+  const path = redisFastPath({
+    redis,
+    connectBudgetMs: 1000,
+    coolDownMs: 1000,
+    onFailure: (step) => failures.push(step),
+  });
+  return { redis, failures, path };
+}
+
+export const mutationOf = ({ principal, key }: SpendRequest): Mutation => ({
+  principal,
+  key,
+  endpoint: 'POST /late',
+  fingerprint: '1:late',
+  token: randomUUID(),
+  deadlineMs: Date.now() + 10_000,
+});

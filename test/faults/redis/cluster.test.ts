@@ -4,7 +4,15 @@ import { Problem } from '../../../shared/index.ts';
 import type { ClusterNode } from '../../support/redis-cluster.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
-import { clusterRig, coldSpender, nameOf, requestOn, warmSpender } from './cluster-rig.ts';
+import {
+  clusterRig,
+  coldSpender,
+  mutationOf,
+  nameOf,
+  openPath,
+  requestOn,
+  warmSpender,
+} from './cluster-rig.ts';
 import {
   countKinds,
   effectsOn,
@@ -178,6 +186,20 @@ describe('the whole cluster', () => {
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(performance.now() - startMs).toBeLessThan(1000);
     expect(s.failures.mock.calls).toEqual([['claim'], ['publish']]);
+  });
+
+  test('dead: a claim is not kept for when it is back', async () => {
+    const { redis, failures, path } = openPath(rig);
+    const request = await requestOn(rig, rig.cluster.nodes[0]);
+    await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
+    await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+    await eventually(async () => redis.status === 'reconnecting', 'the loss noticed');
+    expect(await path.claim(mutationOf(request))).toEqual({ kind: 'unknown' });
+    expect(failures).toEqual(['claim']);
+    await rig.cluster.mend();
+    await eventually(async () => redis.status === 'ready', 'connected again');
+    await redis.ping();
+    expect(await rig.cluster.read(nameOf(request))).toBeNull();
   });
 
   test('dead: L2 decides, and L1 is back when it is', async () => {
