@@ -150,7 +150,11 @@ test('a node that dies during the work takes the answer with it, and nothing els
   const letGo = await holdPlayer(rig, request);
   const answer = send(s.spend, request);
   await seenBlocked(rig.db);
-  await (await rig.cluster.ownerOf(nameOf(request))).crash();
+  const dying = await rig.cluster.ownerOf(nameOf(request));
+  const elsewhere = await requestOn(rig, rig.cluster.otherThan(dying));
+  await dying.crash();
+  expect(kindOf(await send(s.spend, elsewhere))).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, elsewhere))).toBe('200 replayed');
   await letGo();
   expect(kindOf(await answer)).toBe('200 fresh');
   expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
