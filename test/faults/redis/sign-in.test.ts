@@ -93,11 +93,15 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
   });
 
   test('a server that says one thing more to whom it is refused by ends nothing', async () => {
+    const unheard: unknown[] = [];
+    const hear = (error: unknown) => unheard.push(error);
+    process.on('uncaughtException', hear);
+    onTestFinished(() => void process.off('uncaughtException', hear));
     const port = await addAlert(redis.port);
     const s = spender({ ...at('127.0.0.1'), REDIS_URL: `rediss://127.0.0.1:${port}` });
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(s.failures.mock.calls).toContainEqual(['claim']);
-    // An error that nobody hears would fail this run.
+    expect(unheard).toEqual([]);
   });
 
   test('a service signs in with tokens of its own credentials', async () => {
