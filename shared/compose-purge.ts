@@ -1,5 +1,6 @@
 /** The composition root of the scheduled purge, apart from the requests': it needs none of their parts. */
 import type { Context } from 'aws-lambda';
+import { databasePassword } from './aws/database-token.ts';
 import { type Config, loadConfig } from './config.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
@@ -34,6 +35,7 @@ export function createPurge(config: Config): Purge {
   const meter = createMeter('backstop-purge');
   const { pool } = createDatabase({
     connectionString: config.purgeDatabaseUrl,
+    password: databasePassword(config, config.purgeDatabaseUrl),
     max: config.purgeLoops,
     pipeline: false,
     connectTimeoutMs: config.databaseConnectTimeoutMs,

@@ -4,6 +4,7 @@
  * function is deployed with a client that it never uses.) Only `functions/` imports it, and
  * the library's face hands it on.
  */
+import { databasePassword } from './aws/database-token.ts';
 import { type Config, loadConfig } from './config.ts';
 import { openFront } from './front.ts';
 import {
@@ -47,6 +48,7 @@ export function createService(config: Config): Service {
   const meter = createMeter('backstop');
   const database = createDatabase({
     connectionString: config.databaseUrl,
+    password: databasePassword(config, config.databaseUrl),
     max: config.poolMax,
     pipeline: config.pipeline,
     connectTimeoutMs: config.databaseConnectTimeoutMs,

@@ -3,6 +3,14 @@
  * that says which it is, why it cannot be and what to set.
  */
 import * as z from 'zod/mini';
+import {
+  awsCredentialsOf,
+  type ConnectionConfig,
+  refuseUnsafeConnections,
+} from './config-connections.ts';
+import { ConfigError } from './config-error.ts';
+
+export { ConfigError } from './config-error.ts';
 
 /** The longest that a request may take: the HTTP API gives up after 30 s. */
 const REQUEST_TIMEOUT_MS = 28_000;
@@ -25,7 +33,11 @@ const ENVIRONMENT = z.object({
     'it names the Postgres that keeps the markers; set it to postgres://user@host:port/database',
   ),
   PURGE_DATABASE_URL: z.optional(z.string()),
+  BACKSTOP_DATABASE_AUTH: z._default(choice(['password', 'iam']), 'password'),
   REDIS_URL: z.optional(z.string()),
+  BACKSTOP_REDIS_MODE: z._default(choice(['single', 'cluster']), 'single'),
+  BACKSTOP_REDIS_AUTH: z._default(choice(['password', 'iam']), 'password'),
+  BACKSTOP_REDIS_CACHE_NAME: z.optional(z.string()),
   DYNAMODB_ENDPOINT: z.optional(
     z.url('it must be a URL such as http://127.0.0.1:8000; leave it out for DynamoDB itself'),
   ),
@@ -60,15 +72,10 @@ const ENVIRONMENT = z.object({
 
 export type KeyMode = 'required' | 'optional';
 
-export interface Config {
-  readonly databaseUrl: string;
-  readonly purgeDatabaseUrl: string;
-  /** Undefined: no fast path. */
-  readonly redisUrl: string | undefined;
+export interface Config extends ConnectionConfig {
   /** Undefined: DynamoDB itself, in `awsRegion`. */
   readonly dynamoEndpoint: string | undefined;
   readonly dynamoTable: string;
-  readonly awsRegion: string | undefined;
   readonly pipeline: boolean;
   readonly poolMax: number;
   /** How long a replay is caught at the least. */
@@ -112,10 +119,6 @@ export interface Config {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-export class ConfigError extends Error {
-  override name = 'ConfigError';
-}
-
 /** @throws ConfigError that names every value that cannot be. */
 export function loadConfig(environment: Environment = process.env): Config {
   // An empty variable is how many tools spell an absent one.
@@ -126,7 +129,12 @@ export function loadConfig(environment: Environment = process.env): Config {
   const config: Config = {
     databaseUrl: env.DATABASE_URL,
     purgeDatabaseUrl: env.PURGE_DATABASE_URL ?? env.DATABASE_URL,
+    databaseAuth: env.BACKSTOP_DATABASE_AUTH,
     redisUrl: env.REDIS_URL,
+    redisMode: env.BACKSTOP_REDIS_MODE,
+    redisAuth: env.BACKSTOP_REDIS_AUTH,
+    redisCacheName: env.BACKSTOP_REDIS_CACHE_NAME,
+    awsCredentials: () => awsCredentialsOf(environment),
     dynamoEndpoint: env.DYNAMODB_ENDPOINT,
     dynamoTable: env.DYNAMODB_TABLE,
     awsRegion: env.AWS_REGION,
@@ -157,6 +165,7 @@ export function loadConfig(environment: Environment = process.env): Config {
     problemBaseUrl: env.BACKSTOP_PROBLEM_BASE_URL,
   };
   refuseUnsafe(config);
+  refuseUnsafeConnections(config);
   return config;
 }
 

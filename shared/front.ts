@@ -1,7 +1,10 @@
+import { cacheToken } from './aws/cache-token.ts';
+import { nowMs } from './clock.ts';
 import type { Config } from './config.ts';
 import type { Logger } from './logger.ts';
 import type { Meter } from './metrics.ts';
 import { createRedis, firstConnection } from './redis/client.ts';
+import type { IssuedPassword } from './redis/credentials.ts';
 import type { FastPathOptions } from './redis/guard.ts';
 
 /** Redis, as the composition roots put it in front of a store. */
@@ -23,6 +26,8 @@ export function openFront(config: Config, logger: Logger, meter: Meter): Front {
   }
   const redis = createRedis({
     url: redisUrl,
+    mode: config.redisMode,
+    password: config.redisAuth === 'iam' ? issuedTokens(redisUrl, config) : undefined,
     commandTimeoutMs: config.redisCommandTimeoutMs,
     onError: (error) => logger.debug('Redis connection', error),
   });
@@ -38,5 +43,18 @@ export function openFront(config: Config, logger: Logger, meter: Meter): Front {
       return redis.ping();
     },
     close: () => redis.disconnect(),
+  };
+}
+
+/** Half of the 12 hours after which ElastiCache cuts a connection off. */
+const RENEW_EVERY_MS = 6 * 3_600_000;
+
+function issuedTokens(redisUrl: string, config: Config): IssuedPassword {
+  const { awsRegion: region = '', redisCacheName: cacheName = '' } = config;
+  const user = decodeURIComponent(new URL(redisUrl).username);
+  return {
+    issue: () =>
+      cacheToken({ user, cacheName, region, credentials: config.awsCredentials(), nowMs: nowMs() }),
+    renewEveryMs: RENEW_EVERY_MS,
   };
 }

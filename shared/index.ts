@@ -66,6 +66,6 @@ export {
 } from './postgres/pool.ts';
 export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
-export { createRedis } from './redis/client.ts';
+export { createRedis, type RedisClient } from './redis/client.ts';
 export { redisFastPath } from './redis/fast-path.ts';
 export { redisResponseCache } from './redis/response-cache.ts';

@@ -60,12 +60,11 @@ export async function runOnce<Tx>(
   work: Work<Tx>,
   parts: OnceParts<Tx>,
 ): Promise<Verdict> {
-  const warming = parts.store.warm?.();
   const sighting = lookAhead(mutation, parts.fastPath);
   if (parts.fastPathMode !== 'parallel') {
-    const seen = await sighting;
-    // A Lambda that has answered is frozen, and so is a connection that is half made.
-    if (seen) await warming;
+    // Both before any answer: a Lambda that has answered is frozen, and so would be a
+    // connection that is half made.
+    const [seen] = await Promise.all([sighting, parts.store.warm?.()]);
     if (seen) return verdictOf({ settlement: seen, attempts: 0 }, 'L1', parts);
   }
 

@@ -1,10 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../clock.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
 
 export interface PoolOptions {
   readonly connectionString: string;
+  /** Asked for each connection, in place of the URL's. */
+  readonly password?: (() => Promise<string>) | undefined;
   /** 1 per execution environment on Lambda, which handles one request at a time. */
   readonly max: number;
   /** Send statements without waiting for the answers to those before. */
@@ -33,7 +36,7 @@ export interface Database {
 export function createDatabase(options: PoolOptions): Database {
   let offsetMs = 0;
   const config: pg.ClientConfig = {
-    connectionString: options.connectionString,
+    ...connectTo(options),
     connectionTimeoutMillis: options.connectTimeoutMs,
     keepAlive: true,
   };
@@ -77,6 +80,12 @@ async function connectFirst(pool: pg.Pool): Promise<void> {
     () => {},
   );
   await Promise.race([connecting, sleep(WARM_MS_MAX, undefined, { ref: false })]);
+}
+
+/** A URL's password, absent or not, would win over the function. */
+function connectTo({ connectionString, password }: PoolOptions): pg.ClientConfig {
+  if (!password) return { connectionString };
+  return { ...parseIntoClientConfig(connectionString), password };
 }
 
 /**

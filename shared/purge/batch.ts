@@ -100,8 +100,8 @@ export async function deleteSpan(
                                                        (bucket % 2147483647)::int))
                FROM generate_series(floor(extract(epoch FROM $1::timestamptz) / ${lockSeconds})::bigint,
                                     ceil(extract(epoch FROM $2::timestamptz) / ${lockSeconds})::bigint - 1) AS bucket)
-        AND (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL`,
-    [span.since, span.until, String(lockTimeoutMs)],
+        AND (SELECT limit_lock_wait($3))`,
+    [span.since, span.until, lockTimeoutMs],
   );
   return rowCount ?? 0;
 }

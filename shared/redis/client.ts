@@ -1,7 +1,17 @@
-import { Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
+import { monotonicMs } from '../clock.ts';
+import { createCluster, type NodeOptions } from './cluster.ts';
+import { type IssuedPassword, signInWith } from './credentials.ts';
+import { TlsConnector } from './tls.ts';
+
+/** One Redis or a cluster: every command here concerns one key. */
+export type RedisClient = Redis | Cluster;
 
 export interface RedisOptions {
   readonly url: string;
+  readonly mode?: 'single' | 'cluster';
+  /** In place of the URL's password. */
+  readonly password?: IssuedPassword | undefined;
   /** For any one command. The store is waiting behind it. */
   readonly commandTimeoutMs: number;
   onError(error: Error): void;
@@ -12,25 +22,56 @@ export interface RedisOptions {
  * a command that cannot be sent now is worth nothing later. No resending: an
  * unanswered SET NX would meet its own entry.
  */
-export function createRedis(options: RedisOptions): Redis {
-  const redis = new Redis(options.url, {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    commandTimeout: options.commandTimeoutMs,
-    connectTimeout: RECONNECT_TIMEOUT_MS,
-    retryStrategy: (times) => Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX),
-    socketTimeout: SILENCE_MS_MAX,
-    // Demoted to a replica: the endpoint leads to another by now.
-    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
-    enableReadyCheck: true,
-    keepAlive: 10_000,
-  });
+export function createRedis(options: RedisOptions): RedisClient {
+  const redis = options.mode === 'cluster' ? openCluster(options) : openSingle(options);
   redis.on('error', options.onError);
   redis.setMaxListeners(0); // Each request that waits for a connection listens.
   return redis;
 }
+
+function openSingle({ url, password, commandTimeoutMs }: RedisOptions): Redis {
+  const redis = new Redis(url, {
+    ...nodeOptions(),
+    ...(url.startsWith('rediss:') && { Connector: TlsConnector }),
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    commandTimeout: commandTimeoutMs,
+    retryStrategy: reconnectAfterMs,
+    // Demoted to a replica: the endpoint leads to another by now.
+    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
+    enableReadyCheck: true,
+  });
+  if (password) signInWith(redis, password);
+  return redis;
+}
+
+function openCluster({ url, password, commandTimeoutMs, onError }: RedisOptions): Cluster {
+  const cluster = createCluster({
+    url,
+    commandTimeoutMs,
+    nodeOptions: nodeOptions(),
+    reconnectAfterMs,
+    onNode: (node) => {
+      node.setMaxListeners(0);
+      if (password) signInWith(node, password);
+    },
+  });
+  cluster.on('node error', onError);
+  return cluster;
+}
+
+const nodeOptions = (): NodeOptions => ({
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  connectTimeout: RECONNECT_TIMEOUT_MS,
+  socketTimeout: SILENCE_MS_MAX,
+  keepAlive: 10_000,
+  // Who we are is one more right that the user would need.
+  disableClientInfo: true,
+});
+
+const reconnectAfterMs = (times: number): number =>
+  Math.min(10 * 2 ** Math.min(times - 1, 7), RECONNECT_EVERY_MS_MAX);
 
 /** The background may take its time: nobody waits for it. */
 const RECONNECT_TIMEOUT_MS = 2000;
@@ -49,17 +90,30 @@ const SILENCE_MS_MAX = 1000;
  *
  * @throws Error when the connection failed or the budget ran out.
  */
-export async function firstConnection(redis: Redis, budgetMs: number): Promise<void> {
-  if (['wait', 'connecting', 'connect'].includes(redis.status)) await connected(redis, budgetMs);
+export async function firstConnection(redis: RedisClient, budgetMs: number): Promise<void> {
+  if (isConnecting(redis)) await connected(redis, budgetMs);
 }
 
+const isConnecting = ({ status }: RedisClient): boolean =>
+  ['wait', 'connecting', 'connect'].includes(status);
+
 /**
- * Waits until commands can be sent, up to `budgetMs`.
+ * Waits until commands can be sent, up to `budgetMs`. A cluster refuses them while it
+ * connects to the node that they are for; a node that does not come within that time
+ * concerns its own keys alone.
  *
  * @throws Error when the connection failed or the budget ran out.
  */
-export async function connected(redis: Redis, budgetMs: number): Promise<void> {
-  if (redis.status === 'ready') return;
+export async function connected(redis: RedisClient, budgetMs: number): Promise<void> {
+  const byMs = monotonicMs() + budgetMs;
+  if (redis.status !== 'ready') await ready(redis, budgetMs);
+  if (redis instanceof Cluster) {
+    const nodes = redis.nodes('master').filter(isConnecting);
+    await Promise.allSettled(nodes.map((node) => ready(node, byMs - monotonicMs())));
+  }
+}
+
+async function ready(redis: RedisClient, budgetMs: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onClose = () => reject(new Error('Redis: the connection failed'));
   const timer = setTimeout(

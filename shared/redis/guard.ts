@@ -9,14 +9,13 @@ import {
   circuitBreaker,
   handleWhen,
 } from 'cockatiel';
-import type { Redis } from 'ioredis';
 import { monotonicMs } from '../clock.ts';
-import { connected } from './client.ts';
+import { connected, type RedisClient } from './client.ts';
 
 export type Step = 'claim' | 'publish' | 'release';
 
 export interface FastPathOptions {
-  readonly redis: Redis;
+  readonly redis: RedisClient;
   /** How long the first request of a process waits for its connection. */
   readonly connectBudgetMs: number;
   /** How long L1 is left alone after it failed three times running. */
@@ -63,14 +62,19 @@ export function openGuard(options: FastPathOptions): Attempt {
  * soon: an environment that was frozen wakes up to a dead one. For what may be
  * carried out twice.
  */
-export async function insist<T>(redis: Redis, command: () => Promise<T>): Promise<T> {
+export async function insist<T>(redis: RedisClient, command: () => Promise<T>): Promise<T> {
   const byMs = monotonicMs() + RECONNECT_WAIT_MS;
   try {
     return await command();
   } catch (error) {
     // Still connected: Redis said no, or nothing at all.
-    if (redis.status === 'ready') throw error;
+    if (redis.status === 'ready' && !isConnectionLost(error)) throw error;
     await connected(redis, byMs - monotonicMs());
     return command();
   }
+}
+
+/** A cluster that has lost the connection to one node is still connected to the others. */
+function isConnectionLost(error: unknown): boolean {
+  return error instanceof Error && error.message === 'Connection is closed.';
 }

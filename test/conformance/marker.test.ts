@@ -12,14 +12,18 @@ for (const pipeline of [true, false]) {
   }
 }
 
-function markerRig(pipeline: boolean): Rig<Tx> {
+if (inject('redisUrl') !== '') conformanceSuite(markerRig(true, 'cluster'), 'on');
+
+function markerRig(pipeline: boolean, redis: 'single' | 'cluster' = 'single'): Rig<Tx> {
+  const isCluster = redis === 'cluster';
   return {
-    name: `marker store, pipelining ${pipeline ? 'on' : 'off'}`,
+    name: `marker store, pipelining ${pipeline ? 'on' : 'off'}${isCluster ? ', a cluster' : ''}`,
     traits: { replaysWithoutRedis: false, identity: 'key', duplicateInFlight: 'waits' },
     open: (redisMode) =>
       openPostgresRig(
         {
           pipeline,
+          redis,
           store: (database) => markerStore({ database, retentionMs: 3_600_000 }),
           fastPath: (redis) =>
             redisFastPath({ redis, connectBudgetMs: 2000, coolDownMs: 50, onFailure: () => {} }),

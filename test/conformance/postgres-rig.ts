@@ -1,9 +1,9 @@
 /** What the rigs of the stores in Postgres have in common. */
-import type { Redis } from 'ioredis';
 import {
   createDatabase,
   type Database,
   type FastPath,
+  type RedisClient,
   type Store,
   type Tx,
 } from '../../shared/index.ts';
@@ -15,7 +15,8 @@ import { openRigRedis } from './rig-redis.ts';
 export interface PostgresRigPlan<Handle extends Tx> {
   readonly pipeline: boolean;
   store(database: Database): Store<Handle>;
-  fastPath(redis: Redis): FastPath;
+  fastPath(redis: RedisClient): FastPath;
+  readonly redis?: 'single' | 'cluster';
   /** Selects the claims of the principal $1. */
   readonly claims: string;
 }
@@ -34,7 +35,7 @@ export async function openPostgresRig<Handle extends Tx>(
     connectTimeoutMs: 2000,
     onIdleError: () => {},
   });
-  const redis = await openRigRedis(redisMode, plan.fastPath);
+  const redis = await openRigRedis(redisMode, plan.fastPath, plan.redis);
   return {
     store: plan.store(database),
     fastPath: redis.fastPath,

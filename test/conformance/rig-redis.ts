@@ -1,9 +1,9 @@
 /** Redis in front of a rig's store: there, absent, or one that dies when it is told to. */
-import type { Redis } from 'ioredis';
 import { inject } from 'vitest';
 import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
-import { createRedis, type FastPath, NO_FAST_PATH } from '../../shared/index.ts';
+import { createRedis, type FastPath, NO_FAST_PATH, type RedisClient } from '../../shared/index.ts';
+import { startRedisCluster } from '../support/redis-cluster.ts';
 import type { RedisMode } from './rig.ts';
 
 export interface RigRedis {
@@ -17,10 +17,12 @@ const nothing = async () => {};
 
 export async function openRigRedis(
   mode: RedisMode,
-  make: (redis: Redis) => FastPath,
+  make: (redis: RedisClient) => FastPath,
+  where: 'single' | 'cluster' = 'single',
 ): Promise<RigRedis> {
   if (mode === 'off')
     return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
+  if (where === 'cluster') return openCluster(make);
   if (mode === 'on') {
     const redis = connect(inject('redisUrl'));
     return {
@@ -50,6 +52,21 @@ export async function openRigRedis(
   };
 }
 
-function connect(url: string): Redis {
-  return createRedis({ url, commandTimeoutMs: 1000, onError: () => {} });
+/** Of three nodes; which of them has a key is as the key falls. */
+async function openCluster(make: (redis: RedisClient) => FastPath): Promise<RigRedis> {
+  const cluster = await startRedisCluster();
+  const redis = connect(cluster.url, 'cluster');
+  return {
+    fastPath: make(redis),
+    midway: nothing,
+    mend: nothing,
+    close: async () => {
+      redis.disconnect();
+      await cluster.close();
+    },
+  };
+}
+
+function connect(url: string, mode: 'single' | 'cluster' = 'single'): RedisClient {
+  return createRedis({ url, mode, commandTimeoutMs: 1000, onError: () => {} });
 }

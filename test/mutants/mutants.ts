@@ -18,6 +18,7 @@ const CONNECTION = 'test/faults/postgres/connection.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
 const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
+const CLUSTER_LATE = 'test/faults/redis/cluster-late.test.ts';
 const CONFORMANCE = 'test/conformance/marker.test.ts';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -299,5 +300,56 @@ export const MUTANTS: readonly Mutant[] = [
     to: '',
     tests: [RECORDS],
     name: 'two thieves',
+  },
+  {
+    id: 'late-redirect',
+    fault: 'a claim that was given up is redirected behind its own release',
+    file: 'shared/redis/cluster.ts',
+    from: '    dropGivenUp(node);\n',
+    to: '',
+    tests: [CLUSTER_LATE],
+  },
+  {
+    id: 'cluster-resends',
+    fault: 'a cluster sends a claim again whose answer was lost',
+    file: 'shared/redis/cluster.ts',
+    from: 'retryDelayOnFailover: 0',
+    to: 'retryDelayOnFailover: 20',
+    tests: [CLUSTER_LATE],
+  },
+  {
+    id: 'no-redirects',
+    fault: 'a slot that moved is lost to the fast path',
+    file: 'shared/redis/cluster.ts',
+    from: 'const REDIRECTIONS_MAX = 3',
+    to: 'const REDIRECTIONS_MAX = 0',
+    tests: ['test/faults/redis/cluster.test.ts'],
+    name: 'C42',
+  },
+  {
+    id: 'token-once',
+    fault: 'every connection to Redis signs in with the first token',
+    file: 'shared/redis/credentials.ts',
+    from: '{ get: issue, enumerable: true }',
+    to: '{ value: issue(), enumerable: true }',
+    tests: ['test/faults/redis/sign-in.test.ts'],
+    name: 'new token',
+  },
+  {
+    id: 'unheard-tls-error',
+    fault: 'a second error of a refused TLS connection ends the process',
+    file: 'shared/redis/tls.ts',
+    from: "    stream.on('error', () => {});\n",
+    to: '',
+    tests: ['test/faults/redis/sign-in.test.ts'],
+    name: 'ends nothing',
+  },
+  {
+    id: 'purge-pins',
+    fault: 'the purge says set_config itself, which pins in RDS Proxy',
+    file: 'shared/purge/batch.ts',
+    from: 'AND (SELECT limit_lock_wait($3))',
+    to: "AND (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL",
+    tests: ['test/faults/postgres/wire.test.ts'],
   },
 ];

@@ -16,11 +16,15 @@ function refusal(environment: Record<string, string | undefined>): string {
 }
 
 test('the defaults', () => {
-  const { keyMode, leaseMs, ...values } = load();
+  const { keyMode, leaseMs, awsCredentials, ...values } = load();
   expect(values).toEqual({
     databaseUrl: DATABASE_URL,
     purgeDatabaseUrl: DATABASE_URL,
+    databaseAuth: 'password',
     redisUrl: undefined,
+    redisMode: 'single',
+    redisAuth: 'password',
+    redisCacheName: undefined,
     pipeline: true,
     poolMax: 1,
     retentionMs: 60 * 60 * 1000,
@@ -47,7 +51,8 @@ test('the defaults', () => {
     dynamoRequestTimeoutMs: 2000,
     issuerAliases: {},
     problemBaseUrl: 'https://backstop.example/problems/',
-  } satisfies Omit<Config, 'keyMode' | 'leaseMs'>);
+  } satisfies Omit<Config, 'keyMode' | 'leaseMs' | 'awsCredentials'>);
+  expect(awsCredentials).toThrow('AWS_ACCESS_KEY_ID is not set');
   expect(keyMode('spend-coins')).toBe('required');
   expect(leaseMs('create-purchase')).toBe(30_000);
 });
@@ -165,6 +170,9 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     ['BACKSTOP_PIPELINE', 'ON', ['"on"', '"off"']],
     ['BACKSTOP_LEASE_RENEWAL', 'yes', ['"on"', '"off"']],
     ['BACKSTOP_KEY_MODE', 'off', ['"required"', '"optional"']],
+    ['BACKSTOP_DATABASE_AUTH', 'IAM', ['"password"', '"iam"']],
+    ['BACKSTOP_REDIS_AUTH', 'none', ['"password"', '"iam"']],
+    ['BACKSTOP_REDIS_MODE', 'sentinel', ['"single"', '"cluster"']],
   ])('%s=%s', (name, value, choices) => {
     const message = refusal({ [name]: value });
     expect(message).toContain(`${name} is "${value}"`);

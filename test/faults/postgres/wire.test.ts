@@ -3,12 +3,15 @@
  * refuses, and some statements pin a connection to one client for good.
  */
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { getPlayer } from '../../../functions/players/get-player.ts';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../../functions/players/transfer-coins.ts';
 import { createPurchase } from '../../../functions/purchases/create-purchase.ts';
+import { getPurchase } from '../../../functions/purchases/get-purchase.ts';
+import { createPurge, type Handler, loadConfig } from '../../../shared/index.ts';
 import { createTestDatabase, seedPlayer, type TestDatabase } from '../../support/database.ts';
-import { startFaultProxy } from '../../support/fault-proxy.ts';
-import { newKey, send } from '../../support/requests.ts';
+import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
+import { newKey, type RequestOptions, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 
 let db: TestDatabase;
@@ -19,41 +22,45 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 
 interface Said {
-  readonly startup: string[];
+  /** The names of all start-up parameters, once for each connection. */
+  readonly startups: string[][];
   readonly statements: { readonly name: string; readonly text: string }[];
 }
 
-/** The messages of one client, in order. */
+/** The messages of one client after the other: a start-up alone begins without a letter. */
 function read(bytes: Buffer): Said {
-  const startupLength = bytes.readInt32BE(0);
-  const startup = bytes
-    .toString('utf8', 8, startupLength)
-    .split('\0')
-    .filter((part) => part !== '');
-  const statements: { name: string; text: string }[] = [];
-  for (let at = startupLength; at < bytes.length; ) {
-    const type = String.fromCharCode(bytes.readUInt8(at));
-    const length = bytes.readInt32BE(at + 1);
-    const body = bytes.toString('utf8', at + 5, at + 1 + length);
-    if (type === 'Q') statements.push({ name: '', text: body.replace(/\0$/, '') });
-    if (type === 'P') {
-      const [name = '', text = ''] = body.split('\0');
-      statements.push({ name, text });
+  const said: Said = { startups: [], statements: [] };
+  for (let at = 0; at < bytes.length; ) {
+    const type = bytes.readUInt8(at);
+    const start = type === 0 ? at : at + 1;
+    const end = start + bytes.readInt32BE(start);
+    if (type === 0) {
+      const parts = bytes.toString('utf8', start + 8, end).split('\0');
+      said.startups.push(parts.filter((part, n) => n % 2 === 0 && part !== ''));
     }
-    at += 1 + length;
+    const body = bytes.toString('utf8', start + 4, end);
+    const [first = '', second = ''] = body.split('\0');
+    if (type === 'Q'.charCodeAt(0)) said.statements.push({ name: '', text: first });
+    if (type === 'P'.charCodeAt(0)) said.statements.push({ name: first, text: second });
+    at = end;
   }
-  return { startup, statements };
+  return said;
 }
 
-/** 100 mixed requests over one connection, and all that was said on it. */
-async function talk(pipeline: string): Promise<Said> {
-  const proxy = await startFaultProxy(db.apiUrl);
+async function listen(url: string): Promise<{ proxy: FaultProxy; said(): Said }> {
+  const proxy = await startFaultProxy(url);
   onTestFinished(() => proxy.close());
   const chunks: Buffer[] = [];
   proxy.count((chunk) => {
     chunks.push(chunk);
     return false;
   });
+  return { proxy, said: () => read(Buffer.concat(chunks)) };
+}
+
+/** 100 mixed requests over one connection, and one whose COMMIT is asked about on another. */
+async function talk(pipeline: string): Promise<Said> {
+  const { proxy, said } = await listen(db.apiUrl);
   const service = testService(
     { apiUrl: proxy.url },
     { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' },
@@ -61,39 +68,89 @@ async function talk(pipeline: string): Promise<Said> {
   const spend = service.mutation(spendCoins);
   const transfer = service.mutation(transferCoins);
   const purchase = service.recordMutation(createPurchase);
-  for (let n = 0; n < 20; n++) {
+  const player = service.query(getPlayer);
+  const receipt = service.query(getPurchase);
+  const principal = 'wire-a';
+  const kinds = new Set<string>();
+  const ask = async (handler: Handler, options: RequestOptions) => {
+    const answer = await send(handler, { principal, key: newKey(), ...options });
+    kinds.add(`${answer.status} ${answer.code ?? ''}`.trim());
+    return answer;
+  };
+  for (let n = 0; n < 10; n++) {
     const key = newKey();
-    const principal = 'wire-a';
-    await send(spend, { principal, key, body: { amount: 1 } });
-    await send(spend, { principal, key, body: { amount: 1 } });
-    await send(spend, { principal, key: newKey(), body: { amount: 9_000_000 } });
-    await send(transfer, {
-      principal,
-      key: newKey(),
-      path: '/transfers',
-      body: { to: 'wire-b', amount: 1 },
-    });
-    await send(purchase, {
-      principal,
-      key: newKey(),
-      path: '/purchases',
-      body: { sku: 'potion', quantity: 1 },
-    });
+    await ask(spend, { key, body: { amount: 1 } });
+    await ask(spend, { key, body: { amount: 1 } });
+    await ask(spend, { body: { amount: 9_000_000 } });
+    await ask(spend, { body: { amount: 1 }, headers: { 'if-match': '"0"' } });
+    await ask(transfer, { path: '/transfers', body: { to: 'wire-b', amount: 1 } });
+    await ask(player, { method: 'GET', path: '/players/me' });
+    const bought = { key: newKey(), path: '/purchases', body: { sku: 'potion', quantity: 1 } };
+    const { headers } = await ask(purchase, bought);
+    await ask(purchase, bought);
+    await ask(receipt, { method: 'GET', path: headers['location'] as string });
+    await ask(receipt, { method: 'GET', path: '/purchases/none' });
   }
+  expect([...kinds].sort()).toEqual([
+    '200',
+    '201',
+    '402 INSUFFICIENT_COINS',
+    '404 NOT_FOUND',
+    '409 ALREADY_EXISTS',
+    '412 VERSION_MISMATCH',
+  ]);
   expect(proxy.traffic.connections).toBe(1);
-  return read(Buffer.concat(chunks));
+  const lost = proxy.dropAfter('COMMIT\0');
+  expect((await ask(spend, { body: { amount: 1 } })).status).toBe(200);
+  await lost;
+  return said();
+}
+
+/** One run of the purge, with one row for each of its sweeps. */
+async function purge(): Promise<Said> {
+  await db.sql(
+    `INSERT INTO player_mutation_idempotency VALUES ('wire-a', 'old', now() - interval '9 days')`,
+  );
+  await db.sql(
+    `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status,
+                                      lease_owner, lease_expires_at, created_at, completed_at, response)
+     SELECT 'wire-a', sha256('endpoint'), sha256(state::bytea), '1:old', state, gen_random_uuid(),
+            old, old, CASE state WHEN 'completed' THEN old END, CASE state WHEN 'completed' THEN ''::bytea END
+       FROM unnest(ARRAY['completed', 'in_progress']) state, (SELECT now() - interval '9 days' AS old) t`,
+  );
+  const { proxy, said } = await listen(db.purgeUrl);
+  const worker = createPurge(
+    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: proxy.url }),
+  );
+  onTestFinished(() => worker.close());
+  expect(await worker.run({})).toMatchObject({ rows: 3 });
+  return said();
+}
+
+function expectNothingPins({ startups, statements }: Said): void {
+  expect(startups.flat().filter((name) => !ACCEPTED.has(name))).toEqual([]);
+  expect(statements.filter(({ name }) => name !== '')).toEqual([]);
+  expect(statements.filter(({ text }) => PINNING.test(text))).toEqual([]);
+  expect(statements.filter(({ text }) => text.length > 16_384)).toEqual([]);
 }
 
 describe.each(['on', 'off'])('pipelining %s', (pipeline) => {
   test('C56 C57 C58 nothing that the proxy refuses, and nothing that pins', async () => {
-    const { startup, statements } = await talk(pipeline);
-    const parameters = startup.filter((_, n) => n % 2 === 0);
-    expect(parameters.filter((name) => !ACCEPTED.has(name))).toEqual([]);
-    expect(statements.length).toBeGreaterThan(400);
-    expect(statements.filter(({ name }) => name !== '')).toEqual([]);
-    expect(statements.filter(({ text }) => PINNING.test(text))).toEqual([]);
-    expect(statements.filter(({ text }) => text.length > 16_384)).toEqual([]);
+    const said = await talk(pipeline);
+    expectNothingPins(said);
+    expect(said.statements.length).toBeGreaterThan(400);
+    const texts = said.statements.map(({ text }) => text).join();
+    for (const each of ['pg_xact_status', 'claim_marker', 'SAVEPOINT'])
+      expect(texts).toContain(each);
+    expect(said.startups.length).toBeGreaterThan(1);
   });
+});
+
+test('C56 C57 C58 nor does the purge say any of it', async () => {
+  const said = await purge();
+  expectNothingPins(said);
+  expect(said.startups).toHaveLength(1);
+  expect(said.statements.filter(({ text }) => text.includes('DELETE')).length).toBeGreaterThan(2);
 });
 
 const ACCEPTED = new Set([

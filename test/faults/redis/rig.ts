@@ -97,24 +97,31 @@ export interface SpendRequest {
 }
 
 /** A new player with 1,000 coins, and a request to spend 10 of them. */
-export async function newRequest(rig: Rig): Promise<SpendRequest> {
+export async function newRequest(rig: Pick<Rig, 'db'>): Promise<SpendRequest> {
   const principal = newKey();
   await seedPlayer(rig.db, principal, COINS);
   return { principal, key: newKey(), body: { amount: 10 } };
 }
 
 /** How often the player was written: one version for each. */
-export async function effectsOn(rig: Rig, { principal }: SpendRequest): Promise<number> {
+export async function effectsOn(
+  rig: Pick<Rig, 'db'>,
+  { principal }: SpendRequest,
+): Promise<number> {
   const { coins, version } = await playerOf(rig.db, principal);
   const effects = version - 1;
   if (COINS - coins !== 10 * effects) throw new Error(`${coins} coins after ${effects} effects`);
   return effects;
 }
 
-export const markersFor = (rig: Rig, { principal }: SpendRequest) => markersOf(rig.db, principal);
+export const markersFor = (rig: Pick<Rig, 'db'>, { principal }: SpendRequest) =>
+  markersOf(rig.db, principal);
 
 /** Locks the player's row, so that a request stands still inside its transaction. */
-export async function holdPlayer(rig: Rig, request: SpendRequest): Promise<() => Promise<void>> {
+export async function holdPlayer(
+  rig: Pick<Rig, 'db'>,
+  request: SpendRequest,
+): Promise<() => Promise<void>> {
   const session = await openSession(rig.db.adminUrl);
   await session.query('BEGIN');
   await session.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);

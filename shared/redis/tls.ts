@@ -1,0 +1,36 @@
+import tls from 'node:tls';
+import { AbstractConnector } from 'ioredis';
+
+/**
+ * Connects as ioredis does, and goes on listening. ioredis hears one error of a connection;
+ * when Node refuses a certificate and the server has a last word, there is a second one, and
+ * an error that nobody listens for ends the process.
+ */
+export class TlsConnector extends AbstractConnector {
+  readonly #options: tls.ConnectionOptions;
+
+  /** @param options of ioredis for this connection. */
+  constructor(options: unknown) {
+    const { host, port, disconnectTimeout, ...rest } = options as ConnectorOptions;
+    super(disconnectTimeout);
+    const own = typeof rest.tls === 'object' ? rest.tls : {};
+    this.#options = { host, port: Number(port), ...own };
+  }
+
+  override async connect(): Promise<tls.TLSSocket> {
+    const stream = tls.connect(this.#options);
+    stream.on('error', () => {});
+    stream.once('error', (error) => {
+      this.firstError = error;
+    });
+    this.stream = stream;
+    return stream;
+  }
+}
+
+interface ConnectorOptions {
+  readonly host: string;
+  readonly port: number | string;
+  readonly disconnectTimeout: number;
+  readonly tls: tls.ConnectionOptions | true;
+}

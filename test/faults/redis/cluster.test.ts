@@ -1,0 +1,232 @@
+/** A cluster in front: its redirects are followed, and whatever it loses costs a budget and no more. */
+import { beforeEach, describe, expect, test } from 'vitest';
+import { Problem } from '../../../shared/index.ts';
+import type { ClusterNode } from '../../support/redis-cluster.ts';
+import { newKey, send } from '../../support/requests.ts';
+import { eventually, seenBlocked } from '../../support/waiting.ts';
+import {
+  clusterRig,
+  coldSpender,
+  mutationOf,
+  nameOf,
+  openPath,
+  requestOn,
+  warmSpender,
+} from './cluster-rig.ts';
+import {
+  countKinds,
+  effectsOn,
+  endingWith,
+  holdPlayer,
+  kindOf,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+} from './rig.ts';
+
+const rig = clusterRig();
+let request: SpendRequest;
+beforeEach(async () => {
+  request = await newRequest(rig);
+});
+
+const stale = (of: SpendRequest) => ({ ...of, headers: { 'if-match': '"9"' } });
+
+/** Spends, and then throws. */
+const failing = ({ service }: Spender) =>
+  endingWith(service, async () => {
+    throw new Problem('NOT_FOUND', 'Thrown by the test.');
+  });
+
+/** Hands the slot of this request to another node, which the client has not been told. */
+async function moveSlot(of: SpendRequest): Promise<ClusterNode> {
+  const to = rig.cluster.otherThan(await rig.cluster.ownerOf(nameOf(of)));
+  await rig.cluster.move(nameOf(of), to);
+  return to;
+}
+
+const stateOf = async (of: SpendRequest): Promise<string | undefined> => {
+  const text = await rig.cluster.read(nameOf(of));
+  return text === null ? undefined : JSON.parse(text).state;
+};
+
+test('keys on every node: one effect, and its answer again', async () => {
+  const s = coldSpender(rig, PATIENT);
+  for (const node of rig.cluster.nodes) {
+    const each = await requestOn(rig, node);
+    expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
+    expect(kindOf(await send(s.spend, each))).toBe('200 replayed');
+    expect(await effectsOn(rig, each)).toBe(1);
+  }
+  expect(s.failures).not.toHaveBeenCalled();
+});
+
+test.each([0, 1, 2])('C16: 50 at once with one key of node %i, all cold: one effect', async (n) => {
+  const s = coldSpender(rig, PATIENT);
+  request = await requestOn(rig, rig.cluster.nodes[n] as ClusterNode);
+  const answers = await Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
+  const { '200 fresh': fresh, ...others } = countKinds(answers);
+  expect(fresh).toBe(1);
+  expect(Object.keys(others).filter((kind) => !/^409 A|^200 replayed/.test(kind))).toEqual([]);
+  expect(await effectsOn(rig, request)).toBe(1);
+  expect(s.failures).not.toHaveBeenCalled();
+});
+
+test('C41: a release declares its one key, so that it goes to the node that has it', async () => {
+  const s = await warmSpender(rig);
+  for (const node of rig.cluster.nodes) {
+    const each = await requestOn(rig, node);
+    expect(kindOf(await send(s.spend, stale(each)))).toBe('412 VERSION_MISMATCH');
+    expect(await stateOf(each)).toBeUndefined();
+  }
+  expect(s.failures).not.toHaveBeenCalled();
+});
+
+describe('C42: MOVED is followed', () => {
+  test('by a claim, and by the publish after it', async () => {
+    const s = await warmSpender(rig);
+    await moveSlot(request);
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+    expect([await effectsOn(rig, request), await stateOf(request)]).toEqual([1, 'completed']);
+    expect(s.failures).not.toHaveBeenCalled();
+  });
+
+  test('by a replay', async () => {
+    const s = await warmSpender(rig);
+    await send(s.spend, request);
+    await moveSlot(request);
+    expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+    expect(await effectsOn(rig, request)).toBe(1);
+  });
+
+  test.each([
+    ['a publish', '200 fresh', 'completed'],
+    ['a release', '404 NOT_FOUND', undefined],
+  ])('by %s, when the slot moves during the work', async (_what, kind, state) => {
+    const s = await warmSpender(rig);
+    const letGo = await holdPlayer(rig, request);
+    const handler = kind === '200 fresh' ? s.spend : failing(s);
+    const answer = send(handler, request);
+    await seenBlocked(rig.db);
+    expect(await stateOf(request)).toBe('pending');
+    await moveSlot(request);
+    await letGo();
+    expect(kindOf(await answer)).toBe(kind);
+    expect(await stateOf(request)).toBe(state);
+    expect(s.failures).not.toHaveBeenCalled();
+  });
+});
+
+test('C42: ASK is followed while a slot is on its way', async () => {
+  const s = await warmSpender(rig);
+  const from = await rig.cluster.ownerOf(nameOf(request));
+  const to = rig.cluster.otherThan(from);
+  await rig.cluster.beginMove(nameOf(request), to);
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+  expect(await from.raw.exists(nameOf(request)).catch(String)).toContain('ASK');
+  await rig.cluster.move(nameOf(request), to);
+  expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+  expect(await effectsOn(rig, request)).toBe(1);
+  expect(s.failures).not.toHaveBeenCalled();
+});
+
+test('CLUSTERDOWN is a miss at once', async () => {
+  const s = await warmSpender(rig, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
+  const giveBack = await rig.cluster.loseSlot('somewhere else');
+  const startMs = performance.now();
+  const kinds = [kindOf(await send(s.spend, request)), kindOf(await send(s.spend, request))];
+  const tookMs = performance.now() - startMs;
+  await giveBack();
+  expect(kinds).toEqual(['200 fresh', '409 ALREADY_EXISTS']);
+  expect(tookMs).toBeLessThan(Number(PATIENT.BACKSTOP_REDIS_COMMAND_TIMEOUT_MS));
+  expect(s.failures.mock.calls).toEqual([['claim'], ['publish'], ['claim'], ['release']]);
+});
+
+test('a node that dies during the work takes the answer with it, and nothing else', async () => {
+  const s = await warmSpender(rig);
+  const letGo = await holdPlayer(rig, request);
+  const answer = send(s.spend, request);
+  await seenBlocked(rig.db);
+  const dying = await rig.cluster.ownerOf(nameOf(request));
+  const elsewhere = await requestOn(rig, rig.cluster.otherThan(dying));
+  await dying.crash();
+  expect(kindOf(await send(s.spend, elsewhere))).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, elsewhere))).toBe('200 replayed');
+  await letGo();
+  expect(kindOf(await answer)).toBe('200 fresh');
+  expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+  expect(await effectsOn(rig, request)).toBe(1);
+  await rig.cluster.mend();
+  await fastPathBack(s);
+});
+
+describe('the whole cluster', () => {
+  const COOL_LONG = { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' };
+
+  test('frozen: 100 ms a command, and then nothing for a while', async () => {
+    const s = await warmSpender(rig);
+    const short = await warmSpender(rig, COOL_LONG);
+    for (const node of rig.cluster.nodes) node.freeze();
+    const startMs = performance.now();
+    expect(kindOf(await send(short.spend, request))).toBe('200 fresh');
+    const tookMs = performance.now() - startMs;
+    expect(tookMs).toBeGreaterThan(190);
+    expect(tookMs).toBeLessThan(1000);
+    expect(kindOf(await send(short.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(short.failures.mock.calls).toEqual([['claim'], ['publish'], ['claim'], ['release']]);
+    expect(kindOf(await send(short.spend, { ...request, key: newKey() }))).toBe('200 fresh');
+    expect(short.failures).toHaveBeenCalledTimes(4);
+    expect(s.failures).not.toHaveBeenCalled();
+  });
+
+  test('frozen, on a cold start: 250 ms to connect', async () => {
+    const s = coldSpender(rig, COOL_LONG);
+    await s.service.dependencies['postgres']?.();
+    for (const node of rig.cluster.nodes) node.freeze();
+    const startMs = performance.now();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(performance.now() - startMs).toBeLessThan(1000);
+    expect(s.failures.mock.calls).toEqual([['claim'], ['publish']]);
+  });
+
+  test('dead: a claim is not kept for when it is back', async () => {
+    const { redis, failures, path } = openPath(rig);
+    const request = await requestOn(rig, rig.cluster.nodes[0]);
+    await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
+    await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+    await eventually(async () => redis.status === 'reconnecting', 'the loss noticed');
+    expect(await path.claim(mutationOf(request))).toEqual({ kind: 'unknown' });
+    expect(failures).toEqual(['claim']);
+    await rig.cluster.mend();
+    await eventually(async () => redis.status === 'ready', 'connected again');
+    await redis.ping();
+    expect(await rig.cluster.read(nameOf(request))).toBeNull();
+  });
+
+  test('dead: L2 decides, and L1 is back when it is', async () => {
+    const s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
+    await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+    const startMs = performance.now();
+    expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+    expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(performance.now() - startMs).toBeLessThan(1000);
+    expect(await effectsOn(rig, request)).toBe(1);
+    await rig.cluster.mend();
+    await fastPathBack(s);
+  });
+});
+
+/** Until a request is replayed again: a new one each time. */
+async function fastPathBack({ spend }: Spender): Promise<void> {
+  await eventually(async () => {
+    const probe = await newRequest(rig);
+    expect(kindOf(await send(spend, probe))).toBe('200 fresh');
+    const again = kindOf(await send(spend, probe));
+    expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(again);
+    expect(await effectsOn(rig, probe)).toBe(1);
+    return again === '200 replayed';
+  }, 'the fast path back');
+}
