@@ -14,10 +14,8 @@ import {
   type QueryRouteOn,
   queryHandler,
 } from './handlers.ts';
-import { NO_FAST_PATH } from './idempotency/contract.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
-import { redisResponseCache } from './redis/response-cache.ts';
 
 export type DynamoQueryRoute = QueryRouteOn<DynamoService>;
 
@@ -51,9 +49,7 @@ export function createDynamoService(config: Config): DynamoService {
     ttlSlackMs: config.dynamoTtlSlackMs,
   });
   const front = openFront(config, logger, meter);
-  const cache = front.options
-    ? redisResponseCache({ ...front.options, store: 'dynamo' })
-    : NO_FAST_PATH;
+  const cache = front.fastPath('dynamo');
   const shared = { config, logger, meter };
   const service: DynamoService = {
     ...shared,
@@ -62,7 +58,7 @@ export function createDynamoService(config: Config): DynamoService {
     mutation: (route) => mutationHandler(route, { ...shared, store, fastPath: cache }),
     query: (route) => queryHandler(route, service),
     close: async () => {
-      front.close();
+      await front.close();
       table.close();
     },
   };

@@ -15,14 +15,11 @@ import {
   type QueryRouteOn,
   queryHandler,
 } from './handlers.ts';
-import { NO_FAST_PATH } from './idempotency/contract.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
 import { markerStore } from './postgres/marker-store.ts';
 import { createDatabase, type Database } from './postgres/pool.ts';
 import { type RecordTx, recordStore } from './postgres/record-store.ts';
-import { redisFastPath } from './redis/fast-path.ts';
-import { redisResponseCache } from './redis/response-cache.ts';
 
 export type QueryInput = QueryInputOn<Service>;
 export type QueryRoute = QueryRouteOn<Service>;
@@ -55,10 +52,8 @@ export function createService(config: Config): Service {
     onIdleError: (error) => logger.warn('An idle database connection was lost', error),
   });
   const front = openFront(config, logger, meter);
-  const fastPath = front.options ? redisFastPath(front.options) : NO_FAST_PATH;
-  const recordCache = front.options
-    ? redisResponseCache({ ...front.options, store: 'record' })
-    : NO_FAST_PATH;
+  const fastPath = front.fastPath('claims');
+  const recordCache = front.fastPath('record');
   const shared = { config, logger, meter };
   const service: Service = {
     ...shared,
@@ -78,7 +73,7 @@ export function createService(config: Config): Service {
     },
     query: (route) => queryHandler(route, service),
     close: async () => {
-      front.close();
+      await front.close();
       await database.pool.end();
     },
   };

@@ -1,60 +1,53 @@
-import { cacheToken } from './aws/cache-token.ts';
-import { nowMs } from './clock.ts';
 import type { Config } from './config.ts';
+import type { FrontKind, RedisFront } from './front-redis.ts';
+import { type FastPath, NO_FAST_PATH } from './idempotency/contract.ts';
 import type { Logger } from './logger.ts';
 import type { Meter } from './metrics.ts';
-import { createRedis, firstConnection } from './redis/client.ts';
-import type { IssuedPassword } from './redis/credentials.ts';
-import type { FastPathOptions } from './redis/guard.ts';
 
-/** Redis, as the composition roots put it in front of a store. */
+/** Redis, as the composition roots put it in front of a store, or nothing. */
 export interface Front {
-  /** What every form of it has in common; undefined where there is no Redis. */
-  readonly options: FastPathOptions | undefined;
+  fastPath(kind: FrontKind): FastPath;
   /** Rejects when it cannot be used now. */
   ping(): Promise<unknown>;
-  close(): void;
+  close(): Promise<void>;
 }
 
+/**
+ * Loads nothing yet: the client takes as long to load as all the rest of a function, and a
+ * function that only reads never needs it. See docs/adr/0010.
+ */
 export function openFront(config: Config, logger: Logger, meter: Meter): Front {
-  const { redisUrl, redisConnectBudgetMs: connectBudgetMs } = config;
+  const { redisUrl } = config;
   if (redisUrl === undefined) {
     const ping = async () => {
       throw new Error('REDIS_URL is not set');
     };
-    return { options: undefined, ping, close: () => {} };
+    return { fastPath: () => NO_FAST_PATH, ping, close: async () => {} };
   }
-  const redis = createRedis({
-    url: redisUrl,
-    mode: config.redisMode,
-    password: config.redisAuth === 'iam' ? issuedTokens(redisUrl, config) : undefined,
-    commandTimeoutMs: config.redisCommandTimeoutMs,
-    onError: (error) => logger.debug('Redis connection', error),
-  });
-  const onFailure: FastPathOptions['onFailure'] = (step, error) => {
-    meter.fastPathFailure(step);
-    const line = { step, error: String(error) };
-    logger.warn('The fast path failed; the request went on without it', line);
+  let opening: Promise<RedisFront> | undefined;
+  const open = () => {
+    opening ??= import('./front-redis.ts').then(({ openRedisFront }) =>
+      openRedisFront(redisUrl, config, logger, meter),
+    );
+    return opening;
   };
   return {
-    options: { redis, connectBudgetMs, coolDownMs: config.redisCoolDownMs, onFailure },
-    ping: async () => {
-      await firstConnection(redis, connectBudgetMs);
-      return redis.ping();
-    },
-    close: () => redis.disconnect(),
+    fastPath: (kind) => lazily(async () => (await open()).make(kind)),
+    ping: async () => (await open()).ping(),
+    close: async () => (await opening)?.close(),
   };
 }
 
-/** Half of the 12 hours after which ElastiCache cuts a connection off. */
-const RENEW_EVERY_MS = 6 * 3_600_000;
-
-function issuedTokens(redisUrl: string, config: Config): IssuedPassword {
-  const { awsRegion: region = '', redisCacheName: cacheName = '' } = config;
-  const user = decodeURIComponent(new URL(redisUrl).username);
+function lazily(make: () => Promise<FastPath>): FastPath {
+  let made: Promise<FastPath> | undefined;
+  const get = () => {
+    made ??= make();
+    return made;
+  };
   return {
-    issue: () =>
-      cacheToken({ user, cacheName, region, credentials: config.awsCredentials(), nowMs: nowMs() }),
-    renewEveryMs: RENEW_EVERY_MS,
+    claim: async (mutation) => (await get()).claim(mutation),
+    publish: async (mutation, response, expiresAtMs) =>
+      (await get()).publish(mutation, response, expiresAtMs),
+    release: async (mutation) => (await get()).release(mutation),
   };
 }

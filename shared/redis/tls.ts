@@ -1,4 +1,4 @@
-import tls from 'node:tls';
+import type tls from 'node:tls';
 import { AbstractConnector } from 'ioredis';
 
 /**
@@ -18,7 +18,9 @@ export class TlsConnector extends AbstractConnector {
   }
 
   override async connect(): Promise<tls.TLSSocket> {
-    const stream = tls.connect(this.#options);
+    // Loaded where it is needed: a bundle would load it with the function.
+    const { connect } = await import('node:tls');
+    const stream = connect(this.#options);
     stream.on('error', () => {});
     stream.once('error', (error) => {
       this.firstError = error;

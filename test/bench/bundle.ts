@@ -1,9 +1,8 @@
 /** Functions as they are deployed: one minified file each, by the settings of serverless.yml. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
-import { type BuildOptions, build } from 'esbuild';
-import { projectFolder } from '../../infra/local/project.ts';
-import { readServerlessYml } from '../support/serverless-yml.ts';
+import { build } from 'esbuild';
+import { deployedBuild } from '../support/deployed-build.ts';
 
 /** The product's own, and the others of `test/bench/variants`. */
 export const ENTRIES = {
@@ -17,33 +16,18 @@ export type Variant = keyof typeof ENTRIES;
 
 /** @returns the path of each bundle, in `folder`. */
 export async function bundleAll(folder: string): Promise<Readonly<Record<Variant, string>>> {
-  const { outputFileExtension, exclude, external, sourcemap: _, ...options } = deployedOptions();
+  const { options, extension } = deployedBuild();
   await build({
     ...options,
-    absWorkingDir: projectFolder,
     entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
     outdir: folder,
-    outExtension: { '.js': outputFileExtension },
-    external: [...external, ...exclude],
+    outExtension: { '.js': extension },
     logLevel: 'error',
   });
-  const paths = Object.keys(ENTRIES).map((name) => [
-    name,
-    join(folder, `${name}${outputFileExtension}`),
-  ]);
+  const paths = Object.keys(ENTRIES).map((name) => [name, join(folder, `${name}${extension}`)]);
   return Object.fromEntries(paths) as Record<Variant, string>;
 }
 
 export function sizeKb(path: string): number {
   return statSync(path).size / 1024;
-}
-
-type DeployedOptions = BuildOptions & {
-  readonly outputFileExtension: string;
-  readonly exclude: readonly string[];
-  readonly external: readonly string[];
-};
-
-function deployedOptions(): DeployedOptions {
-  return (readServerlessYml() as { custom: { esbuild: DeployedOptions } }).custom.esbuild;
 }

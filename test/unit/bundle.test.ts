@@ -1,35 +1,22 @@
 /** What is deployed, as serverless.yml has it bundled: its size is its cold start. */
-import { readFile } from 'node:fs/promises';
-import { fileURLToPath } from 'node:url';
-import { type BuildOptions, build } from 'esbuild';
-import { DEFAULT_SCHEMA, load, Type } from 'js-yaml';
-import { expect, test } from 'vitest';
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { build } from 'esbuild';
+import { expect, onTestFinished, test } from 'vitest';
+import { deployedBuild } from '../support/deployed-build.ts';
 
-interface Packaging extends BuildOptions {
-  readonly exclude: string[];
-  readonly outputFileExtension: string;
-}
-
-/** CloudFormation's own tags (`!GetAtt`), which say nothing here. */
-const SCHEMA = DEFAULT_SCHEMA.extend(
-  (['scalar', 'sequence', 'mapping'] as const).map((kind) => new Type('!', { kind, multi: true })),
-);
-
-const root = fileURLToPath(new URL('../../', import.meta.url));
+const { options, exclude, extension } = deployedBuild();
 
 async function bundle(entryPoint: string) {
-  const text = await readFile(`${root}serverless.yml`, 'utf8');
-  const { custom } = load(text, { schema: SCHEMA }) as { custom: { esbuild: Packaging } };
-  const { exclude, outputFileExtension: _, external = [], ...options } = custom.esbuild;
   const built = await build({
     ...options,
-    absWorkingDir: root,
     entryPoints: [entryPoint],
-    external: [...external, ...exclude],
-    sourcemap: false,
     write: false,
     metafile: true,
-    outfile: 'out.mjs',
+    outfile: `out${extension}`,
   });
   const [output] = Object.values(built.metafile.outputs);
   const excluded = output?.imports.filter(({ path }) => exclude.includes(path)) ?? [];
@@ -46,4 +33,22 @@ test.each([
   expect(bytes).toBeLessThan(bytesMax);
   // Imported when it is asked for: a Lambda's credentials are found before that.
   expect(excluded.filter(({ kind }) => kind !== 'dynamic-import')).toEqual([]);
+});
+
+test('a function is loaded without its Redis client', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'backstop-test-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const outfile = join(folder, `out${extension}`);
+  await build({ ...options, entryPoints: ['functions/players/spend-coins.ts'], outfile });
+  // ioredis asks for `tty`, and nothing else here does: a sign that a bundle cannot hide.
+  const look = `console.log(process.moduleLoadList.includes('NativeModule tty'))`;
+  const client = import.meta.resolve('ioredis');
+  const script = join(folder, 'script.mjs');
+  await writeFile(
+    script,
+    `await import('${outfile}'); ${look}; await import('${client}'); ${look}`,
+  );
+  const env = { DATABASE_URL: 'postgres://api@127.0.0.1:9/x', REDIS_URL: 'redis://127.0.0.1:9' };
+  const { stdout } = await promisify(execFile)(process.execPath, [script], { env });
+  expect(stdout).toBe('false\ntrue\n');
 });
