@@ -2,7 +2,8 @@
 import type { Context } from 'aws-lambda';
 import { createLogger } from './logger.ts';
 import { answerCloudFormation, readCustomResourceRequest } from './migration/custom-resource.ts';
-import { type Credentials, readMasterSecret } from './migration/master-secret.ts';
+import { readMasterSecret } from './migration/master-secret.ts';
+import { sessionUrl } from './migration/session-url.ts';
 import { loadMigrationSettings, type MigrationSettings } from './migration/settings.ts';
 import { allowIamLogins } from './postgres/iam-logins.ts';
 import { migrate } from './postgres/migrate.ts';
@@ -62,24 +63,6 @@ export function createMigration(
 
 function asError(reason: unknown): Error {
   return reason instanceof Error ? reason : new Error(String(reason));
-}
-
-/**
- * The server ends what outlasts the function, or whose function is gone: otherwise it would
- * go on unseen, and keep the lock from the next deployment.
- */
-function sessionUrl(databaseUrl: string, { username, password }: Credentials, limitMs: number) {
-  const url = new URL(databaseUrl);
-  url.username = encodeURIComponent(username);
-  url.password = encodeURIComponent(password);
-  const settings = {
-    statement_timeout: Math.max(1, Math.floor(limitMs)),
-    idle_in_transaction_session_timeout: 60_000,
-    client_connection_check_interval: 5000,
-  };
-  const options = Object.entries(settings).map(([name, value]) => `-c ${name}=${value}`);
-  url.searchParams.set('options', options.join(' '));
-  return url.href;
 }
 
 /** @throws Error that says so, when it takes longer. */
