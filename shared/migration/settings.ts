@@ -18,7 +18,7 @@ const DATABASE_URL_SHAPE =
 const ENVIRONMENT = z.object({
   MIGRATE_DATABASE_URL: z
     .url(DATABASE_URL_SHAPE)
-    .check(z.refine((url) => new URL(url).password === '', DATABASE_URL_SHAPE)),
+    .check(z.refine((url) => URL.parse(url)?.password === '', DATABASE_URL_SHAPE)),
   MIGRATE_SECRET_ARN: z
     .string("it names the master user's secret in Secrets Manager; set it to its ARN")
     .check(z.startsWith('arn:', "it must be the ARN of the master user's secret")),
