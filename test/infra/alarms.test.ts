@@ -33,7 +33,9 @@ test('OldestExpiredAgeAlarm: late for five minutes, or silent', async () => {
   expect(isInAlarm(alarm(id), times(5, unseen))).toBe(true);
   expect(isInAlarm(alarm(id), times(5, fine))).toBe(false);
   expect(isInAlarm(alarm(id), [...times(4, late), fine])).toBe(false);
-  // The worse of two workers counts.
+  // The worse of two workers counts, and not their sum.
+  const halfAsLate = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 500 }));
+  expect(isInAlarm(alarm(id), times(5, [...halfAsLate, ...halfAsLate]))).toBe(false);
   expect(isInAlarm(alarm(id), times(5, [...fine, ...late]))).toBe(true);
 });
 
