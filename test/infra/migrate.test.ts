@@ -103,15 +103,16 @@ test('an older release finds a newer schema and leaves it alone: a rollback succ
 test('where there is a role rds_iam, both roles of the service log in with tokens', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
+  const migrate = migrationOf(db);
+  await migrate({}, context);
   await db.sql('CREATE ROLE rds_iam');
   onTestFinished(async () => {
     await db.sql('DROP ROLE rds_iam');
   });
-  const migrate = migrationOf(db);
+  // At once, since the first grants of one role would get into each other's way.
+  const all = await Promise.all(Array.from({ length: 10 }, () => migrate({}, context)));
   const iamLogins = ['backstop_api', 'backstop_purge'];
-  expect(await migrate({}, context)).toEqual({ applied: ALL, iamLogins });
-  const both = await Promise.all([migrate({}, context), migrate({}, context)]);
-  expect(both).toEqual(Array(2).fill({ applied: [], iamLogins }));
+  expect(all).toEqual(all.map(() => ({ applied: [], iamLogins })));
 });
 
 test('a migration that fails is rolled back, and CloudFormation hears why', async () => {
@@ -180,17 +181,15 @@ test('a wrong configuration reaches CloudFormation too', async () => {
   ]);
 });
 
-test('a Delete is answered with SUCCESS and drops nothing', async () => {
-  const db = await createEmptyDatabase();
-  await secretsManager(db.master);
-  await migrationOf(db)({}, context);
+test('a Delete is answered with SUCCESS, and reaches for nothing', async () => {
   const waiting = await cloudFormation();
   const physical = { PhysicalResourceId: 'of-before' };
-  await migrationOf(db)({ ...request('Delete', waiting.url), ...physical }, context);
+  const gone = migrationOf({ bareUrl: 'postgres://127.0.0.1:9/backstop' });
+  expect(await gone({ ...request('Delete', waiting.url), ...physical }, context)).toEqual({
+    applied: [],
+    iamLogins: [],
+  });
   expect(waiting.answers()).toMatchObject([{ Status: 'SUCCESS', ...physical }]);
-  expect(await db.sql('SELECT count(*)::int AS count FROM backstop_migrations')).toEqual([
-    { count: ALL.length },
-  ]);
 });
 
 test('what takes longer than the function may is ended by the server, and answered before', async () => {
