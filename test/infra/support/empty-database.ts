@@ -5,6 +5,8 @@ import { urlOf } from '../../support/urls.ts';
 
 export interface EmptyDatabase {
   /** As the superuser. */
+  readonly adminUrl: string;
+  /** As the superuser. */
   sql<Row extends pg.QueryResultRow>(text: string): Promise<Row[]>;
   /** As the function of the migrations is told it: no user, no password. */
   readonly bareUrl: string;
@@ -26,11 +28,17 @@ export async function createEmptyDatabase(): Promise<EmptyDatabase> {
     await admin.query(`DROP DATABASE ${database} WITH (FORCE)`);
     await admin.end();
   });
+  const adminUrl = url.href;
   const master = {
     username: decodeURIComponent(url.username),
     password: decodeURIComponent(url.password),
   };
   url.username = '';
   url.password = '';
-  return { sql: async (text) => (await own.query(text)).rows as never, bareUrl: url.href, master };
+  return {
+    adminUrl,
+    sql: async (text) => (await own.query(text)).rows as never,
+    bareUrl: url.href,
+    master,
+  };
 }
