@@ -1,12 +1,14 @@
 /** The cache user's rights, on a real server: enough for the product, and for nothing else. */
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { expect, inject, onTestFinished, test } from 'vitest';
+import { beforeAll, expect, inject, onTestFinished, test } from 'vitest';
 import type { Mutation } from '../../shared/idempotency/contract.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import { redisFastPath } from '../../shared/redis/fast-path.ts';
-import { packagedTemplate } from './support/package-service.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
 import { propertiesOf } from './support/template.ts';
+
+beforeAll(() => packagedTemplate('own'), PACKAGING_TIMEOUT_MS);
 
 const needsRedis = test.skipIf(inject('redisUrl') === '');
 

@@ -3,24 +3,25 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { projectFolder } from '../../infra/local/project.ts';
+import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { checkProperties } from './support/check-properties.ts';
 import { checkReferences } from './support/check-references.ts';
-import { packagedTemplate } from './support/package-service.ts';
-import { decided, ofType, type Template } from './support/template.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
+
+beforeAll(async () => {
+  await Promise.all([packagedTemplate('own'), packagedTemplate('existing')]);
+}, PACKAGING_TIMEOUT_MS);
 
 describe.each(['own', 'existing'] as const)('packaged, %s', (variant) => {
-  let template: Template;
-  beforeAll(async () => {
-    template = await packagedTemplate(variant);
-  }, 120_000);
-
-  test('every resource and property is one, with what it requires and of its type', () => {
+  test('every resource and property is one, with what it requires and of its type', async () => {
+    const template = await packagedTemplate(variant);
     expect(Object.keys(template.Resources).length).toBeGreaterThan(90);
     expect(checkProperties(template)).toEqual([]);
   });
 
-  test('every reference leads somewhere, and nothing waits for itself', () => {
-    expect(checkReferences(template)).toEqual([]);
+  test('every reference leads somewhere, and nothing waits for itself', async () => {
+    expect(checkReferences(await packagedTemplate(variant))).toEqual([]);
   });
 });
 
@@ -135,4 +136,53 @@ test('what holds data outlives the stack', async () => {
     ofType(template, type).map(([, one]) => [one.DeletionPolicy, one.UpdateReplacePolicy]);
   expect(policies('AWS::DynamoDB::Table')).toEqual([['Retain', 'Retain']]);
   expect(policies('AWS::RDS::DBCluster')).toEqual([['Snapshot', 'Snapshot']]);
+});
+
+test('the stores are encrypted, protected, and reached without a password', async () => {
+  const template = await packagedTemplate('own');
+  expect(propertiesOf(template, 'DatabaseCluster')).toMatchObject({
+    StorageEncrypted: true,
+    DeletionProtection: true,
+    EnableIAMDatabaseAuthentication: true,
+    ManageMasterUserPassword: true,
+    BackupRetentionPeriod: 14,
+    EnableCloudwatchLogsExports: ['postgresql'],
+  });
+  expect(propertiesOf(template, 'DatabaseCluster')).not.toHaveProperty('MasterUserPassword');
+  expect(propertiesOf(template, 'DatabaseProxy')).toMatchObject({
+    DefaultAuthScheme: 'IAM_AUTH',
+    RequireTLS: true,
+  });
+  expect(propertiesOf(template, 'DynamoTable')).toMatchObject({
+    DeletionProtectionEnabled: true,
+    PointInTimeRecoverySpecification: { PointInTimeRecoveryEnabled: true },
+    TimeToLiveSpecification: { AttributeName: TTL_ATTRIBUTE, Enabled: true },
+  });
+  for (const [id] of ofType(template, 'AWS::Lambda::Function')) {
+    const { Environment } = propertiesOf<{ Environment: { Variables: object } }>(template, id);
+    expect([id, Environment.Variables]).toMatchObject([
+      id,
+      {
+        DATABASE_URL: {
+          'Fn::Sub': ['postgres://backstop_api@${Host}:5432/backstop?sslmode=verify-full', {}],
+        },
+        PURGE_DATABASE_URL: {
+          'Fn::Sub': ['postgres://backstop_purge@${Host}:5432/backstop?sslmode=verify-full', {}],
+        },
+        BACKSTOP_DATABASE_AUTH: 'iam',
+        REDIS_URL: { 'Fn::Sub': ['rediss://backstop-api-dev@${Host}:6379', {}] },
+        BACKSTOP_REDIS_MODE: 'cluster',
+        BACKSTOP_REDIS_AUTH: 'iam',
+        DYNAMODB_TABLE: 'backstop-dev',
+      },
+    ]);
+  }
+});
+
+test('no log is kept for ever', async () => {
+  const template = await packagedTemplate('own');
+  const logs = ofType(template, 'AWS::Logs::LogGroup');
+  expect(logs.length).toBe(12);
+  const kept = logs.map(([id, { Properties }]) => [id, Properties?.['RetentionInDays']]);
+  expect(kept).toEqual(logs.map(([id]) => [id, 30]));
 });

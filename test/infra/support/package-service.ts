@@ -32,6 +32,9 @@ const VARIANTS = {
   ],
 } as const;
 
+/** For `beforeAll`: some ten seconds, and more where the machine has other things to do. */
+export const PACKAGING_TIMEOUT_MS = 180_000;
+
 export type Variant = keyof typeof VARIANTS | 'local';
 
 /** The compiled template. */
@@ -53,7 +56,7 @@ export async function packagedFolder(variant: Variant): Promise<string> {
   const outcome = await eventually(
     () => readFile(outcomeFile, 'utf8').catch(() => undefined),
     `the ${variant} package`,
-    120_000,
+    PACKAGING_TIMEOUT_MS,
   );
   if (outcome !== 'ok') throw new Error(`npm run package (${variant}) failed: ${outcome}`);
   return folder;
