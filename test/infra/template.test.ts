@@ -1,9 +1,11 @@
 /** The compiled template against AWS' own description of its resources: no account is needed for that. */
-import { readdir, readFile } from 'node:fs/promises';
+import { appendFile, readdir, readFile, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { projectFolder } from '../../infra/local/project.ts';
 import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
+import { copyProject } from '../local/fixtures/project-copy.ts';
 import { checkProperties } from './support/check-properties.ts';
 import { checkReferences } from './support/check-references.ts';
 import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
@@ -177,6 +179,28 @@ test('the stores are encrypted, protected, and reached without a password', asyn
       },
     ]);
   }
+});
+
+test("nothing of the developer's own environment is deployed", async () => {
+  expect(JSON.stringify(await packagedTemplate('own'))).not.toContain('developers-own');
+  expect(JSON.stringify(await packagedTemplate('existing'))).not.toContain('developers-own');
+});
+
+test('the migrations are called again when they change, or the database does', async () => {
+  const template = await packagedTemplate('own');
+  const { Hash, Database } = propertiesOf<{ Hash: string; Database: unknown }>(
+    template,
+    'Migrations',
+  );
+  expect(JSON.stringify(Database)).toContain('["DatabaseCluster","Endpoint.Address"]');
+  const project = await copyProject({ modules: 'none' });
+  onTestFinished(() => project.remove());
+  const hashOf = createRequire(import.meta.url)(join(project.folder, 'infra/migrations-hash.cjs'));
+  expect(hashOf()).toBe(Hash);
+  await appendFile(join(project.folder, 'shared/postgres/migrations/0002_roles.sql'), ' ');
+  const changed = hashOf();
+  await writeFile(join(project.folder, 'shared/postgres/migrations/0099_more.sql'), '');
+  expect(new Set([Hash, changed, hashOf()]).size).toBe(3);
 });
 
 test('no log is kept for ever', async () => {

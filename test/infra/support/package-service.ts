@@ -32,6 +32,17 @@ const VARIANTS = {
   ],
 } as const;
 
+/** What a developer may have set for `npm start`; none of it may reach a deployment. */
+const DEVELOPERS = {
+  DATABASE_URL: 'postgres://developers-own/backstop',
+  PURGE_DATABASE_URL: 'postgres://developers-own/backstop',
+  REDIS_URL: 'redis://developers-own',
+  DYNAMODB_ENDPOINT: 'http://developers-own',
+  DYNAMODB_TABLE: 'developers-own',
+  BACKSTOP_KEY_MODE: 'developers-own',
+  BACKSTOP_POOL_MAX: 'developers-own',
+};
+
 /** For `beforeAll`: some ten seconds, and more where the machine has other things to do. */
 export const PACKAGING_TIMEOUT_MS = 180_000;
 
@@ -75,7 +86,7 @@ async function packageInto(folder: string, variant: Variant): Promise<string> {
       'npm',
       ['run', '--silent', 'package', '--', '--package', folder, ...options],
       // Nothing else: no credentials, no region, no profile.
-      { cwd: project.folder, env: { PATH: process.env['PATH'], HOME: home } },
+      { cwd: project.folder, env: { PATH: process.env['PATH'], HOME: home, ...DEVELOPERS } },
     );
     return 'ok';
   } catch (error) {
