@@ -117,10 +117,13 @@ export interface Config extends ConnectionConfig {
   readonly problemBaseUrl: string;
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** For whoever has settings of its own: nobody else reads `process.env`. */
+export const processEnvironment = (): Environment => process.env;
 
 /** @throws ConfigError that names every value that cannot be. */
-export function loadConfig(environment: Environment = process.env): Config {
+export function loadConfig(environment: Environment = processEnvironment()): Config {
   // An empty variable is how many tools spell an absent one.
   const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
   const parsed = ENVIRONMENT.safeParse(given);

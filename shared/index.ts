@@ -13,6 +13,7 @@ export {
   type DynamoService,
   deployedDynamoService,
 } from './compose-dynamo.ts';
+export { createMigration, deployedMigration, type Migrated } from './compose-migration.ts';
 export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './compose-purge.ts';
 export { type Config, ConfigError, loadConfig } from './config.ts';
 export { dynamoStore } from './dynamodb/dynamo-store.ts';

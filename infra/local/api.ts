@@ -32,6 +32,9 @@ export async function startApi({ port, env, logFile }: ApiOptions): Promise<Chil
       serverless,
       'offline',
       'start',
+      // Its own environment, and the purge on an event of its own: see serverless.yml.
+      '--stage',
+      'local',
       ...Object.entries({ ...ports, ...idle }).flatMap(([name, value]) => [
         `--${name}`,
         String(value),

@@ -8,7 +8,7 @@ import {
 import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { createTable } from '../../shared/dynamodb/table.ts';
 
-/** Creates the table of serverless.yml at `endpoint`, unless it is there. */
+/** Creates the table of infra/table.yml at `endpoint`, unless it is there. */
 export async function prepareTable(endpoint: string, name: string): Promise<void> {
   const table = createTable({ name, endpoint, connectTimeoutMs: 5_000, requestTimeoutMs: 20_000 });
   const { client } = table;

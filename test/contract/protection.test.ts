@@ -23,6 +23,8 @@ interface Route {
 interface Template {
   readonly provider?: { readonly httpApi?: { readonly authorizers?: Record<string, unknown> } };
   readonly functions?: unknown;
+  /** By stage. */
+  readonly params?: Readonly<Record<string, Dictionary>>;
 }
 
 type Dictionary = Readonly<Record<string, unknown>>;
@@ -33,8 +35,9 @@ const NOT_HTTP = new Set(['schedule', 'sqs', 'sns', 'stream', 'eventBridge', 'cl
 /** Every HTTP route; throws over what it cannot see through, rather than pass it over. */
 function routesOf(template: Template): Route[] {
   return Object.entries(dictionary(template.functions, 'functions')).flatMap(([name, value]) => {
-    const { handler, events = [], url } = dictionary(value, name);
+    const { handler, events: declared = [], url } = dictionary(value, name);
     if (url) throw new Error(`${name}: a function URL goes past the authorizer`);
+    const events = onAnyStage(declared, template);
     if (!Array.isArray(events)) throw new Error(`${name}: events are no list`);
     return events
       .flatMap((event) => Object.entries(dictionary(event, name)))
@@ -44,6 +47,13 @@ function routesOf(template: Template): Route[] {
         return { ...routeOf(route), handler: String(handler) };
       });
   });
+}
+
+/** What is a parameter is what it is on every stage, all together. */
+function onAnyStage(value: unknown, { params = {} }: Template): unknown {
+  const [, name = ''] = /^\$\{param:(\w+)\}$/.exec(String(value)) ?? [];
+  const stages = Object.values(params).filter((of) => name in of);
+  return stages.length === 0 ? value : stages.flatMap((of) => of[name]);
 }
 
 function routeOf(route: unknown): Omit<Route, 'handler'> {
@@ -183,7 +193,21 @@ describe('the check itself', () => {
     ]);
   });
 
+  test('finds routes in a parameter, on whatever stage', () => {
+    const found = routesOf(
+      parseServerlessYml(`
+        params:
+          default: { moreEvents: [] }
+          special: { moreEvents: [{ httpApi: POST /special }] }
+        functions:
+          one: { handler: a/one.handler, events: '\${param:moreEvents}' }
+      `) as Template,
+    );
+    expect(found.map(({ method, path }) => [method, path])).toEqual([['POST', '/special']]);
+  });
+
   test.each([
+    ['a parameter that no stage has', "functions: { one: { events: '${param:more}' } }"],
     ['a kind of event it does not know', 'functions: { one: { events: [{ http: POST /x }] } }'],
     ['a function URL', 'functions: { one: { url: true } }'],
     ['functions that stand elsewhere', "functions: ['${file(functions.yml)}']"],

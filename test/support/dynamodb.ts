@@ -46,7 +46,7 @@ export interface TestTable {
   drop(): Promise<void>;
 }
 
-/** A table of the caller's own, as serverless.yml has it. */
+/** A table of the caller's own, as infra/table.yml has it. */
 export async function createTestTable(endpoint: string): Promise<TestTable> {
   const name = `backstop_test_${randomUUID().replaceAll('-', '')}`;
   await prepareTable(endpoint, name);

@@ -4,7 +4,8 @@
  * databases of its own from one migrated template. DynamoDB takes longest and few need it: they
  * wait for it themselves (`openDynamodb`).
  */
-import { writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
@@ -29,6 +30,8 @@ declare module 'vitest' {
     dynamodbUrl: string;
     /** Holds the reason, once it is known that there is no DynamoDB. */
     noDynamodbFile: string;
+    /** Where the packaged service is, once a test has asked for it. */
+    packageFolder: string;
   }
 }
 
@@ -45,8 +48,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
     const noDynamodbFile = join(services.runDir, 'no-dynamodb');
     project.provide('dynamodbUrl', services.dynamodb.url as string);
     project.provide('noDynamodbFile', noDynamodbFile);
+    const packageFolder = await mkdtemp(join(tmpdir(), 'backstop-package-'));
+    project.provide('packageFolder', packageFolder);
     void sayWhyNot(services.dynamodb, noDynamodbFile);
-    return close;
+    return async () => {
+      await rm(packageFolder, { recursive: true, force: true });
+      await close();
+    };
   } catch (error) {
     await close();
     throw error;

@@ -18,6 +18,7 @@ import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import { cacheToken } from '../../../shared/aws/cache-token.ts';
 import { createRedis } from '../../../shared/index.ts';
 import { connected } from '../../../shared/redis/client.ts';
+import { cacheRights } from '../../support/cache-rights.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { startTlsRedis, type TlsRedis } from '../../support/redis-tls.ts';
 import { send } from '../../support/requests.ts';
@@ -51,19 +52,12 @@ function spender(environment: Record<string, string>): Spender {
 
 const USER = 'backstop-api';
 
-/** All that this user may do, and all that it needs. */
-const RIGHTS = [
-  'resetchannels',
-  'resetkeys',
-  '~idem:*',
-  '-@all',
-  ...['+get', '+set', '+del', '+eval', '+ping', '+info', '+hello', '+asking', '+readonly'],
-  ...['+cluster|slots', '+cluster|info', '+client|setname'],
-];
+/** All that the deployed user may do, and all that it needs. */
+const RIGHTS = cacheRights();
 
 async function allowOnly(...tokens: readonly string[]): Promise<void> {
   const passwords = tokens.map((token) => `>${token}`);
-  await redis.raw.call('ACL', 'SETUSER', USER, 'on', 'resetpass', ...passwords, ...RIGHTS);
+  await redis.raw.call('ACL', 'SETUSER', USER, 'reset', ...RIGHTS, ...passwords);
 }
 
 describe.each(['single', 'cluster'] as const)('%s', (mode) => {

@@ -43,7 +43,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     const { TimeToLiveDescription } = await road.table.table.client.send(
       new DescribeTimeToLiveCommand({ TableName: road.table.name }),
     );
-    const template = readFileSync(new URL('../../../serverless.yml', import.meta.url), 'utf8');
+    const template = readFileSync(new URL('../../../infra/table.yml', import.meta.url), 'utf8');
     const [, declared] = /TimeToLiveSpecification: \{ AttributeName: (\w+), Enabled: true \}/.exec(
       template,
     ) as RegExpExecArray;

@@ -1,0 +1,130 @@
+/**
+ * Each alarm, evaluated on what the code really emits (or, for AWS' own metrics, on samples
+ * with the dimensions that AWS documents): it goes off when it must, and stays quiet otherwise.
+ */
+import { beforeAll, expect, test } from 'vitest';
+import { emittedBy, fastPathFailure, purgeRun, requestThatEnds, steps } from './support/emitted.ts';
+import { type Alarm, isInAlarm, type Sample } from './support/metrics.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { ofType, propertiesOf, type Template } from './support/template.ts';
+
+let template: Template;
+beforeAll(async () => {
+  template = await packagedTemplate('own');
+}, PACKAGING_TIMEOUT_MS);
+
+const alarm = (id: string) => propertiesOf<Alarm>(template, id);
+
+function times<T>(count: number, value: T): T[] {
+  return Array.from({ length: count }, () => value);
+}
+
+function aws(namespace: string, name: string, dimension: string, of: string) {
+  return (value: number): Sample[] => [{ namespace, name, dimensions: { [dimension]: of }, value }];
+}
+
+test('OldestExpiredAgeAlarm: late for five minutes, or silent', async () => {
+  const late = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 901 }));
+  const fine = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 0 }));
+  const unseen = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: null }));
+  const id = 'OldestExpiredAgeAlarm';
+  expect(isInAlarm(alarm(id), times(5, late))).toBe(true);
+  expect(isInAlarm(alarm(id), times(5, []))).toBe(true);
+  expect(isInAlarm(alarm(id), times(5, unseen))).toBe(true);
+  expect(isInAlarm(alarm(id), times(5, fine))).toBe(false);
+  expect(isInAlarm(alarm(id), [...times(4, late), fine])).toBe(false);
+  // The worse of two workers counts, and not their sum.
+  const halfAsLate = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 500 }));
+  expect(isInAlarm(alarm(id), times(5, [...halfAsLate, ...halfAsLate]))).toBe(false);
+  expect(isInAlarm(alarm(id), times(5, [...fine, ...late]))).toBe(true);
+});
+
+test('PurgeFailuresAlarm: a sweep that fails in three of five minutes', async () => {
+  const failing = await emittedBy(() => purgeRun({ failed: ['markers'] }));
+  const fine = await emittedBy(() => purgeRun());
+  const id = 'PurgeFailuresAlarm';
+  expect(isInAlarm(alarm(id), [fine, failing, fine, failing, failing])).toBe(true);
+  expect(isInAlarm(alarm(id), [fine, failing, fine, fine, failing])).toBe(false);
+  expect(isInAlarm(alarm(id), times(5, []))).toBe(false);
+});
+
+test('PurgeErrorsAlarm: its function ends in errors in three of five minutes', () => {
+  const errors = aws('AWS/Lambda', 'Errors', 'FunctionName', 'PurgeLambdaFunction');
+  const id = 'PurgeErrorsAlarm';
+  expect(isInAlarm(alarm(id), [errors(0), errors(1), errors(1), errors(0), errors(2)])).toBe(true);
+  expect(isInAlarm(alarm(id), [errors(0), errors(1), errors(1), errors(0), errors(0)])).toBe(false);
+});
+
+test('PurgeDeadLettersAlarm: one message is enough', () => {
+  const letters = aws(
+    'AWS/SQS',
+    'ApproximateNumberOfMessagesVisible',
+    'QueueName',
+    'PurgeDeadLetters.QueueName',
+  );
+  expect(isInAlarm(alarm('PurgeDeadLettersAlarm'), [letters(1)])).toBe(true);
+  expect(isInAlarm(alarm('PurgeDeadLettersAlarm'), [letters(0)])).toBe(false);
+  expect(isInAlarm(alarm('PurgeDeadLettersAlarm'), [[]])).toBe(false);
+});
+
+test('ProxyPinningAlarm: pinned for five minutes; a single one passes', () => {
+  const pinned = aws(
+    'AWS/RDS',
+    'DatabaseConnectionsCurrentlySessionPinned',
+    'ProxyName',
+    'DatabaseProxy',
+  );
+  expect(isInAlarm(alarm('ProxyPinningAlarm'), times(5, pinned(1)))).toBe(true);
+  expect(isInAlarm(alarm('ProxyPinningAlarm'), [...times(4, pinned(1)), pinned(0)])).toBe(false);
+});
+
+test('ApiErrorsAlarm: more than five 5xx in three of five minutes', () => {
+  const errors = aws('AWS/ApiGateway', '5xx', 'ApiId', 'HttpApi');
+  const id = 'ApiErrorsAlarm';
+  expect(isInAlarm(alarm(id), [errors(6), errors(6), errors(0), errors(0), errors(6)])).toBe(true);
+  expect(isInAlarm(alarm(id), times(5, errors(5)))).toBe(false);
+  expect(isInAlarm(alarm(id), times(5, []))).toBe(false);
+});
+
+test.each(steps)('FastPathFailuresAlarm: %s fails more than ten times a minute', async (step) => {
+  const one = await emittedBy(() => fastPathFailure(step));
+  const many = times(11, one).flat();
+  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many))).toBe(true);
+  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many.slice(1)))).toBe(false);
+  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, []))).toBe(false);
+});
+
+test('FastPathFailuresAlarm: all steps count together', async () => {
+  const each = await emittedBy(() => steps.forEach(fastPathFailure));
+  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
+  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
+});
+
+test('OutcomeUnknownAlarm: one lost answer to COMMIT that could not be found out', async () => {
+  const unknown = await emittedBy(() =>
+    requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') }),
+  );
+  const other = await emittedBy(() => requestThatEnds({ kind: 'already-exists' }));
+  expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [unknown])).toBe(true);
+  expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [other])).toBe(false);
+});
+
+test('every alarm is tested above, tells the topic of both ends, and says what it means', () => {
+  const tested = [
+    'ApiErrorsAlarm',
+    'FastPathFailuresAlarm',
+    'OldestExpiredAgeAlarm',
+    'OutcomeUnknownAlarm',
+    'ProxyPinningAlarm',
+    'PurgeDeadLettersAlarm',
+    'PurgeErrorsAlarm',
+    'PurgeFailuresAlarm',
+  ];
+  const alarms = ofType(template, 'AWS::CloudWatch::Alarm');
+  expect(alarms.map(([id]) => id).sort()).toEqual(tested);
+  for (const [id, { Properties }] of alarms) {
+    const told = [{ Ref: 'AlarmTopic' }];
+    expect([id, Properties]).toMatchObject([id, { AlarmActions: told, OKActions: told }]);
+    expect((Properties as unknown as Alarm).AlarmDescription.length).toBeGreaterThan(100);
+  }
+});

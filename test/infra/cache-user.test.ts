@@ -1,0 +1,120 @@
+/** The cache user's rights, on a real server: enough for the product, and for nothing else. */
+import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
+import { beforeAll, expect, inject, onTestFinished, test } from 'vitest';
+import type { Mutation } from '../../shared/idempotency/contract.ts';
+import { createRedis } from '../../shared/redis/client.ts';
+import { redisFastPath } from '../../shared/redis/fast-path.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { propertiesOf } from './support/template.ts';
+
+beforeAll(() => packagedTemplate('own'), PACKAGING_TIMEOUT_MS);
+
+const needsRedis = test.skipIf(inject('redisUrl') === '');
+
+interface User {
+  readonly AccessString: string;
+  readonly AuthenticationMode: unknown;
+}
+
+/** A user with just these rights, for this test; ElastiCache's IAM token is a password here. */
+async function login(accessString: string): Promise<{ url: string; admin: Redis; name: string }> {
+  const admin = new Redis(inject('redisUrl'));
+  const name = `test-${randomUUID()}`;
+  await admin.call('ACL', 'SETUSER', name, 'reset', '>secret', ...accessString.split(/\s+/));
+  onTestFinished(async () => {
+    await admin.call('ACL', 'DELUSER', name);
+    admin.disconnect();
+  });
+  const url = new URL(inject('redisUrl'));
+  url.username = name;
+  url.password = 'secret';
+  return { url: url.href, admin, name };
+}
+
+async function apiUser(): Promise<User> {
+  return propertiesOf<User>(await packagedTemplate('own'), 'CacheUser');
+}
+
+needsRedis('claims, publishes, is asked again and releases: the whole fast path', async () => {
+  const { AccessString, AuthenticationMode } = await apiUser();
+  expect(AuthenticationMode).toEqual({ Type: 'iam' });
+  const { url } = await login(AccessString);
+  const errors: unknown[] = [];
+  const redis = createRedis({
+    url,
+    commandTimeoutMs: 1000,
+    onError: (error) => errors.push(error),
+  });
+  onTestFinished(() => redis.disconnect());
+  const fastPath = redisFastPath({
+    redis,
+    connectBudgetMs: 2000,
+    coolDownMs: 1000,
+    onFailure: (_, error) => errors.push(error),
+  });
+  const mutation = (key: string): Mutation =>
+    ({
+      principal: randomUUID(),
+      key,
+      fingerprint: 'f',
+      token: randomUUID(),
+      deadlineMs: Date.now() + 10_000,
+    }) as Mutation;
+  const done = mutation('done');
+  expect(await fastPath.claim(done)).toEqual({ kind: 'claimed' });
+  await fastPath.publish(done, 'tombstone', Date.now() + 10_000);
+  expect(await fastPath.claim({ ...done, token: randomUUID() })).toMatchObject({
+    kind: 'completed',
+  });
+  const given = mutation('given up');
+  await fastPath.claim(given);
+  await fastPath.release(given);
+  expect(await fastPath.claim({ ...given, token: randomUUID() })).toEqual({ kind: 'claimed' });
+  expect(await redis.ping()).toBe('PONG');
+  expect(errors).toEqual([]);
+});
+
+needsRedis('what a cluster client asks for is allowed', async () => {
+  const { admin, name } = await login((await apiUser()).AccessString);
+  const asks = [
+    ['HELLO', '3'],
+    ['CLIENT', 'SETNAME', 'x'],
+    ['INFO'],
+    ['CLUSTER', 'SLOTS'],
+    ['CLUSTER', 'INFO'],
+    ['READONLY'],
+    ['ASKING'],
+  ];
+  for (const ask of asks) {
+    expect([ask, await admin.call('ACL', 'DRYRUN', name, ...ask)]).toEqual([ask, 'OK']);
+  }
+});
+
+needsRedis.each([
+  ['a key of others', ['GET', 'session:1']],
+  ['a key of others in a script', ['EVAL', 'return 1', '1', 'session:1']],
+  ['all keys', ['KEYS', '*']],
+  ['everything', ['FLUSHALL']],
+  ['the settings', ['CONFIG', 'GET', '*']],
+  ['the users', ['ACL', 'LIST']],
+  ['other clients', ['CLIENT', 'KILL', 'TYPE', 'normal']],
+  ['channels', ['PUBLISH', 'idem:1', 'x']],
+])('%s is refused', async (_, command) => {
+  const { admin, name } = await login((await apiUser()).AccessString);
+  expect(await admin.call('ACL', 'DRYRUN', name, ...command)).toMatch(/no permissions/i);
+});
+
+needsRedis(
+  'the default user that a group must have can do nothing, and cannot log in',
+  async () => {
+    const template = await packagedTemplate('own');
+    const { AccessString } = propertiesOf<User>(template, 'CacheDefaultUser');
+    const { url, admin, name } = await login(AccessString);
+    expect(await admin.call('ACL', 'DRYRUN', name, 'PING')).toMatch(/no permissions/i);
+    const client = new Redis(url, { lazyConnect: true, retryStrategy: () => null });
+    client.on('error', () => {});
+    await expect(client.connect().then(() => client.ping())).rejects.toThrow();
+    client.disconnect();
+  },
+);

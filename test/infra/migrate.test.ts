@@ -1,0 +1,260 @@
+/**
+ * The migrations as a deployment runs them: on a real Postgres, with a server that stands for
+ * Secrets Manager (its one call, as the SDK sends it) and one for the URL that CloudFormation
+ * waits at.
+ */
+import { readdirSync } from 'node:fs';
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import pg from 'pg';
+import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
+import { createMigration } from '../../shared/index.ts';
+import { sessionUrl } from '../../shared/migration/session-url.ts';
+import { allowIamLogins } from '../../shared/postgres/iam-logins.ts';
+import { MIGRATIONS, secretsManager } from './support/deployment.ts';
+import { createEmptyDatabase, type EmptyDatabase } from './support/empty-database.ts';
+import { serveHttp } from './support/http-server.ts';
+
+const SECRET_ARN = 'arn:aws:secretsmanager:eu-central-1:123456789012:secret:master';
+/** Their names, in order. */
+const ALL = readdirSync(MIGRATIONS)
+  .map((file) => basename(file, '.sql'))
+  .sort();
+
+afterEach(() => vi.unstubAllEnvs());
+
+const context = { getRemainingTimeInMillis: () => 60_000 };
+
+function migrationOf(db: Pick<EmptyDatabase, 'bareUrl'>, directory = MIGRATIONS) {
+  return createMigration(directory, () => ({ databaseUrl: db.bareUrl, secretArn: SECRET_ARN }));
+}
+
+function request(type: 'Create' | 'Update' | 'Delete', responseUrl: string) {
+  return {
+    RequestType: type,
+    ResponseURL: `${responseUrl}/answer?signature=s`,
+    StackId: 'arn:aws:cloudformation:eu-central-1:123456789012:stack/backstop-dev/1',
+    RequestId: 'request-1',
+    LogicalResourceId: 'Migrations',
+    ResourceType: 'Custom::Migrations',
+  };
+}
+
+async function cloudFormation(answer: (n: number) => { status: number } = () => ({ status: 200 })) {
+  const server = await serveHttp(answer);
+  const answers = () => server.received.map(({ body }) => JSON.parse(body));
+  return { ...server, answers };
+}
+
+test('an empty database is migrated and CloudFormation hears SUCCESS', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const waiting = await cloudFormation();
+  const migrated = await migrationOf(db)(request('Create', waiting.url), context);
+  expect(migrated).toEqual({ applied: ALL, iamLogins: [] });
+  expect(waiting.answers()).toEqual([
+    {
+      Status: 'SUCCESS',
+      PhysicalResourceId: 'backstop-migrations',
+      StackId: 'arn:aws:cloudformation:eu-central-1:123456789012:stack/backstop-dev/1',
+      RequestId: 'request-1',
+      LogicalResourceId: 'Migrations',
+    },
+  ]);
+  // The URL is signed for a PUT without a content type.
+  expect(waiting.received[0]).toMatchObject({ method: 'PUT', contentType: undefined });
+  const timeouts = await db.sql<{ setting: string }>(
+    `SELECT unnest(setconfig) AS setting FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole
+      WHERE r.rolname = 'backstop_api'`,
+  );
+  expect(timeouts.map(({ setting }) => setting)).toContain('statement_timeout=28s');
+});
+
+test('two at once: one applies everything, the other nothing, and both succeed', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const waiting = await cloudFormation();
+  const migrate = migrationOf(db);
+  const both = await Promise.all([
+    migrate(request('Create', waiting.url), context),
+    migrate(request('Create', waiting.url), context),
+  ]);
+  expect(both.map(({ applied }) => applied.length).sort()).toEqual([0, ALL.length]);
+  expect(waiting.answers().map(({ Status }) => Status)).toEqual(['SUCCESS', 'SUCCESS']);
+});
+
+test('by hand, any event migrates and the answer says what was done; again, nothing is', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const migrate = migrationOf(db);
+  expect(await migrate({}, context)).toEqual({ applied: ALL, iamLogins: [] });
+  expect(await migrate({}, context)).toEqual({ applied: [], iamLogins: [] });
+});
+
+test('an older release finds a newer schema and leaves it alone: a rollback succeeds', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  await migrationOf(db)({}, context);
+  const older = await copyOfMigrations();
+  await rm(join(older, `${ALL.at(-1)}.sql`));
+  const waiting = await cloudFormation();
+  await migrationOf(db, older)(request('Update', waiting.url), context);
+  expect(waiting.answers()).toMatchObject([{ Status: 'SUCCESS' }]);
+  expect(await db.sql('SELECT name FROM backstop_migrations ORDER BY name')).toEqual(
+    ALL.map((name) => ({ name })),
+  );
+});
+
+test('where there is a role rds_iam, both roles of the service log in with tokens', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const migrate = migrationOf(db);
+  await migrate({}, context);
+  await db.sql('CREATE ROLE rds_iam');
+  onTestFinished(async () => {
+    await db.sql('DROP ROLE rds_iam');
+  });
+  const iamLogins = ['backstop_api', 'backstop_purge'];
+  // At once, since deployments may be.
+  const all = await Promise.all(Array.from({ length: 10 }, () => allowIamLogins(db.adminUrl)));
+  expect(all).toEqual(all.map(() => iamLogins));
+  expect(await migrate({}, context)).toEqual({ applied: [], iamLogins });
+});
+
+test('a migration that fails is rolled back, and CloudFormation hears why', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const broken = await copyOfMigrations();
+  await writeFile(
+    join(broken, '0099_broken.sql'),
+    'CREATE TABLE half (id int);\nSELECT no_such_column FROM half;\n',
+  );
+  const waiting = await cloudFormation();
+  await migrationOf(db, broken)(request('Update', waiting.url), context);
+  const [answer] = waiting.answers();
+  expect(answer.Status).toBe('FAILED');
+  expect(answer.Reason).toContain('column "no_such_column" does not exist');
+  expect(await db.sql(`SELECT to_regclass('half') AS half`)).toEqual([{ half: null }]);
+  // By hand it is the caller who hears it.
+  await expect(migrationOf(db, broken)({}, context)).rejects.toThrow('no_such_column');
+});
+
+test('a login that fails is told, and the password is not', async () => {
+  const db = await createEmptyDatabase();
+  const outdated = { username: 'backstop_test_nobody', password: 'outdated-password' };
+  await secretsManager(outdated);
+  const waiting = await cloudFormation();
+  await migrationOf(db)(request('Create', waiting.url), context);
+  const [answer] = waiting.answers();
+  expect(answer).toMatchObject({ Status: 'FAILED' });
+  // As the server of the tests checks passwords or not.
+  expect(answer.Reason).toMatch(/authentication failed|"backstop_test_nobody" does not exist/);
+  expect(answer.Reason).not.toContain(outdated.password);
+});
+
+test('a password with what a URL must not contain reaches the driver as it is', () => {
+  const master = { username: 'admin@home', password: 'p@ss/wörd:%41#?&' };
+  const url = sessionUrl('postgres://db.example:5432/backstop?sslmode=verify-full', master, 1500);
+  const { user, password, host, database } = new pg.Client({ connectionString: url });
+  expect({ user, password, host, database }).toEqual({
+    user: master.username,
+    password: master.password,
+    host: 'db.example',
+    database: 'backstop',
+  });
+});
+
+test('no way to the secret: FAILED, with the secret and what is needed', async () => {
+  vi.stubEnv('AWS_ENDPOINT_URL_SECRETS_MANAGER', 'http://127.0.0.1:9');
+  await secretsManager({}, { keepEndpoint: true });
+  const waiting = await cloudFormation();
+  const nowhere = { bareUrl: 'postgres://127.0.0.1:9/backstop' };
+  await migrationOf(nowhere)(request('Create', waiting.url), context);
+  const [answer] = waiting.answers();
+  expect(answer.Status).toBe('FAILED');
+  expect(answer.Reason).toContain(SECRET_ARN);
+  expect(answer.Reason).toContain('an endpoint in the VPC');
+});
+
+test('a wrong configuration reaches CloudFormation too', async () => {
+  const waiting = await cloudFormation();
+  const migrate = createMigration(MIGRATIONS, () => {
+    throw new Error('MIGRATE_SECRET_ARN is not set');
+  });
+  await migrate(request('Create', waiting.url), context);
+  expect(waiting.answers()).toMatchObject([
+    { Status: 'FAILED', Reason: 'MIGRATE_SECRET_ARN is not set' },
+  ]);
+});
+
+test('a Delete is answered with SUCCESS, and reaches for nothing', async () => {
+  const waiting = await cloudFormation();
+  const physical = { PhysicalResourceId: 'of-before' };
+  const gone = migrationOf({ bareUrl: 'postgres://127.0.0.1:9/backstop' });
+  expect(await gone({ ...request('Delete', waiting.url), ...physical }, context)).toEqual({
+    applied: [],
+    iamLogins: [],
+  });
+  expect(waiting.answers()).toMatchObject([{ Status: 'SUCCESS', ...physical }]);
+});
+
+test('what takes longer than the function may is ended by the server, and answered before', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const slow = await copyOfMigrations();
+  await writeFile(join(slow, '0099_slow.sql'), 'SELECT pg_sleep(600);\n');
+  const waiting = await cloudFormation();
+  // Two seconds, beside what is kept free for the answer.
+  const short = { getRemainingTimeInMillis: () => 32_000 };
+  await migrationOf(db, slow)(request('Update', waiting.url), short);
+  const [answer] = waiting.answers();
+  expect(answer.Status).toBe('FAILED');
+  expect(answer.Reason).toMatch(/statement timeout|Not finished after 2 s/);
+  await vi.waitFor(
+    async () => {
+      const running = await db.sql(
+        `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+      );
+      expect(running).toEqual([]);
+    },
+    { timeout: 10_000 },
+  );
+});
+
+test('a lock that another deployment holds for too long is answered too', async () => {
+  const db = await createEmptyDatabase();
+  await secretsManager(db.master);
+  const slow = await copyOfMigrations();
+  await writeFile(join(slow, '0000_slow.sql'), 'SELECT pg_sleep(4);\n');
+  const waiting = await cloudFormation();
+  const first = migrationOf(db, slow)({}, context);
+  await vi.waitFor(async () => {
+    const [row] = await db.sql<{ count: number }>(
+      `SELECT count(*)::int AS count FROM pg_stat_activity
+        WHERE datname = current_database() AND query LIKE '%pg_sleep(4)%' AND pid <> pg_backend_pid()`,
+    );
+    expect(row?.count).toBe(1);
+  });
+  const short = { getRemainingTimeInMillis: () => 31_000 };
+  await migrationOf(db, slow)(request('Create', waiting.url), short);
+  expect(waiting.answers()).toMatchObject([{ Status: 'FAILED' }]);
+  expect(await first).toMatchObject({ applied: ['0000_slow', ...ALL] });
+});
+
+test('an answer that does not get through is sent again; then Lambda is told', async () => {
+  const flaky = await cloudFormation((n) => ({ status: n < 2 ? 503 : 200 }));
+  await migrationOf({ bareUrl: 'unused' })(request('Delete', flaky.url), context);
+  expect(flaky.answers().map(({ Status }) => Status)).toEqual(Array(3).fill('SUCCESS'));
+
+  const refusing = await cloudFormation(() => ({ status: 403 }));
+  const deleting = migrationOf({ bareUrl: 'unused' })(request('Delete', refusing.url), context);
+  await expect(deleting).rejects.toThrow('answered 403');
+});
+
+async function copyOfMigrations(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'backstop-migrations-'));
+  onTestFinished(() => rm(directory, { recursive: true }));
+  await cp(MIGRATIONS, directory, { recursive: true });
+  return directory;
+}

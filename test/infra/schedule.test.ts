@@ -1,0 +1,130 @@
+/** The purge's schedule, deployed and local, and how long functions may take. */
+import { beforeAll, expect, test } from 'vitest';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { ofType, propertiesOf, type Template } from './support/template.ts';
+
+interface Schedule {
+  readonly Target: {
+    readonly Arn: unknown;
+    readonly RoleArn: unknown;
+    readonly Input: string;
+    readonly RetryPolicy: unknown;
+    readonly DeadLetterConfig: unknown;
+  };
+}
+
+interface LambdaFunction {
+  readonly Timeout: number;
+  readonly ReservedConcurrentExecutions?: number;
+}
+
+beforeAll(async () => {
+  await Promise.all([packagedTemplate('own'), packagedTemplate('local')]);
+}, PACKAGING_TIMEOUT_MS);
+
+const QUEUE = { 'Fn::GetAtt': ['PurgeDeadLetters', 'Arn'] };
+
+test('deployed: once a minute, each worker of N once, without retries and with dead letters', async () => {
+  const template = await packagedTemplate('own');
+  const schedules = ofType(template, 'AWS::Scheduler::Schedule').map(([, one]) => one.Properties);
+  const workers = schedules.length;
+  expect(workers).toBeGreaterThan(0);
+  for (const schedule of schedules) {
+    expect(schedule).toMatchObject({
+      ScheduleExpression: 'rate(1 minute)',
+      FlexibleTimeWindow: { Mode: 'OFF' },
+      Target: {
+        Arn: { 'Fn::GetAtt': ['PurgeLambdaFunction', 'Arn'] },
+        RoleArn: { 'Fn::GetAtt': ['PurgeScheduleRole', 'Arn'] },
+        RetryPolicy: { MaximumRetryAttempts: 0 },
+        DeadLetterConfig: { Arn: QUEUE },
+      },
+    });
+  }
+  const inputs = schedules.map((one) => JSON.parse((one as unknown as Schedule).Target.Input));
+  expect(inputs).toEqual(Array.from({ length: workers }, (_, worker) => ({ worker, workers })));
+  const purge = propertiesOf<LambdaFunction>(template, 'PurgeLambdaFunction');
+  expect(purge.ReservedConcurrentExecutions).toBe(workers);
+  expect(purge.Timeout).toBeLessThan(60);
+});
+
+test('deployed: nothing else starts the purge', async () => {
+  const template = await packagedTemplate('own');
+  expect(ofType(template, 'AWS::Events::Rule')).toEqual([]);
+  expect(ofType(template, 'AWS::Lambda::EventSourceMapping')).toEqual([]);
+});
+
+test('deployed: a run that Lambda gives up ends in the same queue, which is encrypted', async () => {
+  const template = await packagedTemplate('own');
+  expect(propertiesOf(template, 'PurgeInvocations')).toMatchObject({
+    FunctionName: { Ref: 'PurgeLambdaFunction' },
+    MaximumRetryAttempts: 0,
+    DestinationConfig: { OnFailure: { Destination: QUEUE } },
+  });
+  expect(propertiesOf(template, 'PurgeDeadLetters')).toMatchObject({ SqsManagedSseEnabled: true });
+  const may = JSON.stringify(propertiesOf(template, 'PurgeScheduleRole'));
+  expect(may).toContain(
+    '"Action":"lambda:InvokeFunction","Resource":{"Fn::GetAtt":["PurgeLambdaFunction","Arn"]}',
+  );
+  expect(may).toContain(
+    '"Action":"sqs:SendMessage","Resource":{"Fn::GetAtt":["PurgeDeadLetters","Arn"]}',
+  );
+});
+
+test('local: one event of the function itself, which is all that serverless-offline fires', async () => {
+  const template = await packagedTemplate('local');
+  const rules = ofType(template, 'AWS::Events::Rule').map(([, one]) => one.Properties);
+  expect(rules).toMatchObject([
+    {
+      ScheduleExpression: 'rate(1 minute)',
+      Targets: [{ Input: '{"worker":0,"workers":1}' }],
+    },
+  ]);
+});
+
+test('what answers the HTTP API is done before that gives up after 30 s; the migration may take its time', async () => {
+  const template = await packagedTemplate('own');
+  const answering = functionsBehindApi(template);
+  expect(answering.length).toBe(8);
+  for (const id of answering) {
+    const { Timeout } = propertiesOf<LambdaFunction>(template, id);
+    expect([id, Timeout <= 28]).toEqual([id, true]);
+  }
+  const migrate = propertiesOf<LambdaFunction>(template, 'MigrateLambdaFunction');
+  const { ServiceTimeout } = propertiesOf<{ ServiceTimeout: number }>(template, 'Migrations');
+  expect(ServiceTimeout).toBeGreaterThan(migrate.Timeout);
+});
+
+test('every function on Postgres waits for the migrations', async () => {
+  const template = await packagedTemplate('own');
+  const waiting = ofType(template, 'AWS::Lambda::Function')
+    .filter(([, { DependsOn = [] }]) => DependsOn.includes('Migrations'))
+    .map(([id]) => id.replace('LambdaFunction', ''));
+  expect(waiting.sort()).toEqual(
+    [
+      'CreatePurchase',
+      'GetPlayer',
+      'GetPurchase',
+      'Health',
+      'Purge',
+      'SpendCoins',
+      'TransferCoins',
+    ].sort(),
+  );
+});
+
+test('callers are throttled together', async () => {
+  const template = await packagedTemplate('own');
+  const stage = propertiesOf<{ DefaultRouteSettings: object }>(template, 'HttpApiStage');
+  expect(stage.DefaultRouteSettings).toEqual({
+    ThrottlingRateLimit: 1000,
+    ThrottlingBurstLimit: 500,
+  });
+});
+
+function functionsBehindApi(template: Template): string[] {
+  return ofType(template, 'AWS::ApiGatewayV2::Integration').map(([, { Properties }]) => {
+    const uri = Properties?.['IntegrationUri'] as { 'Fn::GetAtt': [string, string] };
+    return uri['Fn::GetAtt'][0];
+  });
+}

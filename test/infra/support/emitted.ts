@@ -1,0 +1,70 @@
+/** Everything that the code emits, by letting it. */
+import { loadConfig } from '../../../shared/config.ts';
+import { mutationHandler } from '../../../shared/handlers.ts';
+import { NO_FAST_PATH, type Setback, type Store } from '../../../shared/idempotency/contract.ts';
+import { createLogger } from '../../../shared/logger.ts';
+import { type CleanupMeasured, createMeter } from '../../../shared/metrics.ts';
+import type { Step } from '../../../shared/redis/guard.ts';
+import { captureOutput } from '../../support/output.ts';
+import { httpEvent, lambdaContext, newKey } from '../../support/requests.ts';
+import { type Sample, samplesOf } from './metrics.ts';
+
+/** Every step, or this does not compile. */
+const STEPS: Record<Step, true> = { claim: true, publish: true, release: true };
+
+export const steps = Object.keys(STEPS) as Step[];
+
+/** What `act` emits. */
+export async function emittedBy(act: () => unknown): Promise<Sample[]> {
+  const lines = captureOutput();
+  const before = lines.length;
+  await act();
+  return samplesOf(lines.slice(before));
+}
+
+/** One run of the purge; everything measured unless `measured` says otherwise. */
+export function purgeRun(measured: Partial<CleanupMeasured> = {}): void {
+  createMeter('backstop-purge').cleanup({
+    rows: 10,
+    batchDurationsSeconds: [0.02, 0.03],
+    oldestExpiredAgeSeconds: 0,
+    leftRows: 0,
+    rowsPerSecond: 100,
+    arrivalPerSecond: 10,
+    secondsToDrain: 0,
+    failed: [],
+    ...measured,
+  });
+}
+
+export function fastPathFailure(step: Step): void {
+  createMeter('backstop').fastPathFailure(step);
+}
+
+export function requestWithoutKey(): void {
+  createMeter('backstop').keyEmpty();
+}
+
+/** A request on the real road, on a store that answers it with this setback. */
+export async function requestThatEnds(setback: Setback): Promise<void> {
+  const config = loadConfig();
+  const logger = createLogger('test');
+  logger.setLogLevel('SILENT');
+  const store: Store<never> = { begin: async () => setback };
+  const handler = mutationHandler(
+    {
+      name: 'measured',
+      body: undefined,
+      stateUrl: '/',
+      run: ({ once }) => once(async () => ({ statusCode: 200 })),
+    },
+    {
+      config,
+      logger,
+      meter: createMeter('backstop'),
+      store,
+      fastPath: NO_FAST_PATH,
+    },
+  );
+  await handler(httpEvent({ principal: 'alice', key: newKey(), body: {} }), lambdaContext());
+}

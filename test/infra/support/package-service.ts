@@ -1,0 +1,98 @@
+/**
+ * The service, packaged as a deployment would do it, without an account: a copy of the project
+ * in a folder of its own, and an environment without credentials. Once for a whole run: the
+ * first test file that asks does it, the others wait.
+ */
+import { execFile } from 'node:child_process';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { inject } from 'vitest';
+import { copyProject } from '../../local/fixtures/project-copy.ts';
+import { eventually } from '../../support/waiting.ts';
+import type { Template } from './template.ts';
+
+const VARIANTS = {
+  /** Everything is made. */
+  own: [],
+  /** Network, database and cache are there already. */
+  existing: [
+    'vpcId=vpc-0a1',
+    'subnetIds=subnet-0a1,subnet-0b2,subnet-0c3',
+    'databaseHost=proxy.example',
+    'databaseResourceId=prx-0123',
+    'databaseSecurityGroupId=sg-0a1',
+    'databaseSecretArn=arn:aws:secretsmanager:eu-central-1:123456789012:secret:master',
+    'migrateHost=writer.example',
+    'cacheHost=cache.example',
+    'cacheName=shared-cache',
+    'cacheUser=their-user',
+    'cacheSecurityGroupId=sg-0c3',
+    'alarmEmail=somebody@example.com',
+  ],
+} as const;
+
+/** What a developer may have set for `npm start`; none of it may reach a deployment. */
+const DEVELOPERS = {
+  DATABASE_URL: 'postgres://developers-own/backstop',
+  PURGE_DATABASE_URL: 'postgres://developers-own/backstop',
+  REDIS_URL: 'redis://developers-own',
+  DYNAMODB_ENDPOINT: 'http://developers-own',
+  DYNAMODB_TABLE: 'developers-own',
+  BACKSTOP_KEY_MODE: 'developers-own',
+  BACKSTOP_POOL_MAX: 'developers-own',
+};
+
+/** For `beforeAll`: some ten seconds, and more where the machine has other things to do. */
+export const PACKAGING_TIMEOUT_MS = 180_000;
+
+export type Variant = keyof typeof VARIANTS | 'local';
+
+/** The compiled template. */
+export async function packagedTemplate(variant: Variant): Promise<Template> {
+  const folder = await packagedFolder(variant);
+  const file = join(folder, 'cloudformation-template-update-stack.json');
+  return JSON.parse(await readFile(file, 'utf8'));
+}
+
+/** The folder with the template and each function's zip file. */
+export async function packagedFolder(variant: Variant): Promise<string> {
+  const folder = join(inject('packageFolder'), variant);
+  const outcomeFile = `${folder}.outcome`;
+  const isOurs = await mkdir(`${folder}.lock`, { recursive: false }).then(
+    () => true,
+    () => false,
+  );
+  if (isOurs) await writeFile(outcomeFile, await packageInto(folder, variant));
+  const outcome = await eventually(
+    () => readFile(outcomeFile, 'utf8').catch(() => undefined),
+    `the ${variant} package`,
+    PACKAGING_TIMEOUT_MS,
+  );
+  if (outcome !== 'ok') throw new Error(`npm run package (${variant}) failed: ${outcome}`);
+  return folder;
+}
+
+async function packageInto(folder: string, variant: Variant): Promise<string> {
+  const project = await copyProject({ modules: 'link' });
+  const options =
+    variant === 'local'
+      ? ['--stage', 'local']
+      : VARIANTS[variant].flatMap((param) => ['--param', param]);
+  const home = `${folder}.home`;
+  try {
+    await mkdir(home);
+    await promisify(execFile)(
+      'npm',
+      ['run', '--silent', 'package', '--', '--package', folder, ...options],
+      // Nothing else: no credentials, no region, no profile.
+      { cwd: project.folder, env: { PATH: process.env['PATH'], HOME: home, ...DEVELOPERS } },
+    );
+    return 'ok';
+  } catch (error) {
+    const { message, stdout, stderr } = error as Error & { stdout?: string; stderr?: string };
+    return [message, stdout, stderr].join('\n');
+  } finally {
+    await project.remove();
+  }
+}

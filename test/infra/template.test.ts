@@ -1,0 +1,212 @@
+/** The compiled template against AWS' own description of its resources: no account is needed for that. */
+import { appendFile, readdir, readFile, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { projectFolder } from '../../infra/local/project.ts';
+import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
+import { copyProject } from '../local/fixtures/project-copy.ts';
+import { checkProperties } from './support/check-properties.ts';
+import { checkReferences } from './support/check-references.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
+
+beforeAll(async () => {
+  await Promise.all([packagedTemplate('own'), packagedTemplate('existing')]);
+}, PACKAGING_TIMEOUT_MS);
+
+describe.each(['own', 'existing'] as const)('packaged, %s', (variant) => {
+  test('every resource and property is one, with what it requires and of its type', async () => {
+    const template = await packagedTemplate(variant);
+    expect(Object.keys(template.Resources).length).toBeGreaterThan(90);
+    expect(checkProperties(template)).toEqual([]);
+  });
+
+  test('every reference leads somewhere, and nothing waits for itself', async () => {
+    expect(checkReferences(await packagedTemplate(variant))).toEqual([]);
+  });
+});
+
+test('what is passed in is not made, and what is not passed in is', async () => {
+  const made = async (variant: 'own' | 'existing') =>
+    new Set(Object.keys(decided(await packagedTemplate(variant)).Resources));
+  const [own, existing] = [await made('own'), await made('existing')];
+  const replaced = ['Vpc', 'SubnetA', 'S3Endpoint', 'DatabaseCluster', 'DatabaseProxy', 'Cache'];
+  for (const id of replaced) {
+    expect([id, own.has(id), existing.has(id)]).toEqual([id, true, false]);
+  }
+  expect([own.has('AlarmEmail'), existing.has('AlarmEmail')]).toEqual([false, true]);
+  const { Resources } = decided(await packagedTemplate('existing'));
+  expect(JSON.stringify(Resources['SpendCoinsLambdaFunction'])).toContain('"Host":"proxy.example"');
+  expect(JSON.stringify(Resources['MigrateLambdaFunction'])).toContain('"Host":"writer.example"');
+  const empty = Object.keys(Resources).filter((id) =>
+    /:""|,""/.test(JSON.stringify(Resources[id])),
+  );
+  expect(empty).toEqual([]);
+});
+
+test.each([
+  ['a type', /no type AWS::SQS::Queu$/, '"AWS::SQS::Queue"', '"AWS::SQS::Queu"'],
+  ['a property', /SqsManagedSse: there is no such/, '"SqsManagedSseEnabled"', '"SqsManagedSse"'],
+  [
+    'a nested one',
+    /RetryPolicy.MaximumRetrys/,
+    '"MaximumRetryAttempts":0,"MaximumEvent',
+    '"MaximumRetrys":0,"MaximumEvent',
+  ],
+  ['a value', /SPRINGSQL, none of MYSQL/, '"POSTGRESQL"', '"SPRINGSQL"'],
+  [
+    'text for a number',
+    /BackupRetentionPeriod is no whole/,
+    '"BackupRetentionPeriod":14',
+    '"BackupRetentionPeriod":"14 days"',
+  ],
+  ['text for a truth', /RequireTLS is neither/, '"RequireTLS":true', '"RequireTLS":"yes"'],
+  [
+    'one for a list',
+    /VpcSubnetIds: Ref is text/,
+    /"VpcSubnetIds":\{"Fn::Split":.*?\]\}\]\},"/,
+    '"VpcSubnetIds":{"Ref":"SubnetA"},"',
+  ],
+  ['what is required', /EngineFamily is missing/, '"EngineFamily":"POSTGRESQL",', ''],
+])('planted: %s that is wrong is seen', async (_, seen, right, wrong) => {
+  expect(checkProperties(await planted(right, wrong))).toEqual([expect.stringMatching(seen)]);
+});
+
+test.each([
+  [
+    'a Ref',
+    /DatabaseProxi, which is not there/,
+    '{"Ref":"DatabaseProxy"}',
+    '{"Ref":"DatabaseProxi"}',
+  ],
+  [
+    'an attribute',
+    /DBProxy has no attribute Endpoints/,
+    '["DatabaseProxy","Endpoint"]',
+    '["DatabaseProxy","Endpoints"]',
+  ],
+  ['a name in a Sub', /HttpApy, which is not there/, '${HttpApi}', '${HttpApy}'],
+  ['a dependency', /depends on S3Endpoints/, '"S3Endpoint",', '"S3Endpoints",'],
+  ['a condition', /no condition OwnCash/, '"Condition":"OwnCache"', '"Condition":"OwnCash"'],
+  ['an If', /no condition OwnCash/, '{"Fn::If":["OwnCache"', '{"Fn::If":["OwnCash"'],
+  [
+    'what may not be there',
+    /Vpc, which is only there if OwnNetwork/,
+    '{"Fn::If":["OwnNetwork",{"Ref":"Vpc"},""]}',
+    '{"Ref":"Vpc"}',
+  ],
+  [
+    'a circle',
+    /a circle: .*PurgeRole/,
+    '"QueueName":"backstop-dev-purge-dead-letters"',
+    '"QueueName":{"Ref":"PurgeRole"}',
+  ],
+])('planted: %s that leads nowhere is seen', async (_, seen, right, wrong) => {
+  expect(checkReferences(await planted(right, wrong))).toContainEqual(expect.stringMatching(seen));
+});
+
+async function planted(right: string | RegExp, wrong: string): Promise<Template> {
+  const text = JSON.stringify(await packagedTemplate('own'));
+  const changed = text.replace(right, () => wrong);
+  expect(changed).not.toBe(text);
+  return JSON.parse(changed);
+}
+
+test('each resource is declared in one file of infra/, or made by serverless for a function or the API', async () => {
+  const folder = join(projectFolder, 'infra');
+  const files = (await readdir(folder)).filter((name) => name.endsWith('.yml'));
+  const declared: string[] = [];
+  for (const name of files) {
+    const text = await readFile(join(folder, name), 'utf8');
+    const [, resources = ''] = text.split(/^Resources:\n/m);
+    const [own = ''] = resources.split(/^\S/m);
+    declared.push(...[...own.matchAll(/^ {2}(\w+):/gm)].map(([, id]) => id as string));
+  }
+  const { Resources } = await packagedTemplate('own');
+  const made = Object.keys(Resources).filter((id) => !declared.includes(id));
+  const byServerless =
+    /^(ServerlessDeploymentBucket(Policy)?|HttpApi(LogGroup|Stage|AuthorizerCallers|Route\w+|Integration\w+)?|\w+(LambdaFunction|LogGroup|LambdaPermissionHttpApi))$/;
+  expect(made.filter((id) => !byServerless.test(id))).toEqual([]);
+  expect(declared.filter((id) => !(id in Resources))).toEqual([]);
+  expect(new Set(declared).size).toBe(declared.length);
+});
+
+test('what holds data outlives the stack', async () => {
+  const template = await packagedTemplate('own');
+  const policies = (type: string) =>
+    ofType(template, type).map(([, one]) => [one.DeletionPolicy, one.UpdateReplacePolicy]);
+  expect(policies('AWS::DynamoDB::Table')).toEqual([['Retain', 'Retain']]);
+  expect(policies('AWS::RDS::DBCluster')).toEqual([['Snapshot', 'Snapshot']]);
+});
+
+test('the stores are encrypted, protected, and reached without a password', async () => {
+  const template = await packagedTemplate('own');
+  expect(propertiesOf(template, 'DatabaseCluster')).toMatchObject({
+    StorageEncrypted: true,
+    DeletionProtection: true,
+    EnableIAMDatabaseAuthentication: true,
+    ManageMasterUserPassword: true,
+    BackupRetentionPeriod: 14,
+    EnableCloudwatchLogsExports: ['postgresql'],
+  });
+  expect(propertiesOf(template, 'DatabaseCluster')).not.toHaveProperty('MasterUserPassword');
+  expect(propertiesOf(template, 'DatabaseProxy')).toMatchObject({
+    DefaultAuthScheme: 'IAM_AUTH',
+    RequireTLS: true,
+  });
+  expect(propertiesOf(template, 'DynamoTable')).toMatchObject({
+    DeletionProtectionEnabled: true,
+    PointInTimeRecoverySpecification: { PointInTimeRecoveryEnabled: true },
+    TimeToLiveSpecification: { AttributeName: TTL_ATTRIBUTE, Enabled: true },
+  });
+  for (const [id] of ofType(template, 'AWS::Lambda::Function')) {
+    const { Environment } = propertiesOf<{ Environment: { Variables: object } }>(template, id);
+    expect([id, Environment.Variables]).toMatchObject([
+      id,
+      {
+        DATABASE_URL: {
+          'Fn::Sub': ['postgres://backstop_api@${Host}:5432/backstop?sslmode=verify-full', {}],
+        },
+        PURGE_DATABASE_URL: {
+          'Fn::Sub': ['postgres://backstop_purge@${Host}:5432/backstop?sslmode=verify-full', {}],
+        },
+        BACKSTOP_DATABASE_AUTH: 'iam',
+        REDIS_URL: { 'Fn::Sub': ['rediss://backstop-api-dev@${Host}:6379', {}] },
+        BACKSTOP_REDIS_MODE: 'cluster',
+        BACKSTOP_REDIS_AUTH: 'iam',
+        DYNAMODB_TABLE: 'backstop-dev',
+      },
+    ]);
+  }
+});
+
+test("nothing of the developer's own environment is deployed", async () => {
+  expect(JSON.stringify(await packagedTemplate('own'))).not.toContain('developers-own');
+  expect(JSON.stringify(await packagedTemplate('existing'))).not.toContain('developers-own');
+});
+
+test('the migrations are called again when they change, or the database does', async () => {
+  const template = await packagedTemplate('own');
+  const { Hash, Database } = propertiesOf<{ Hash: string; Database: unknown }>(
+    template,
+    'Migrations',
+  );
+  expect(JSON.stringify(Database)).toContain('["DatabaseCluster","Endpoint.Address"]');
+  const project = await copyProject({ modules: 'none' });
+  onTestFinished(() => project.remove());
+  const hashOf = createRequire(import.meta.url)(join(project.folder, 'infra/migrations-hash.cjs'));
+  expect(hashOf()).toBe(Hash);
+  await appendFile(join(project.folder, 'shared/postgres/migrations/0002_roles.sql'), ' ');
+  const changed = hashOf();
+  await writeFile(join(project.folder, 'shared/postgres/migrations/0099_more.sql'), '');
+  expect(new Set([Hash, changed, hashOf()]).size).toBe(3);
+});
+
+test('no log is kept for ever', async () => {
+  const template = await packagedTemplate('own');
+  const logs = ofType(template, 'AWS::Logs::LogGroup');
+  expect(logs.length).toBe(12);
+  const kept = logs.map(([id, { Properties }]) => [id, Properties?.['RetentionInDays']]);
+  expect(kept).toEqual(logs.map(([id]) => [id, 30]));
+});
