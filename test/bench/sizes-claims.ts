@@ -90,7 +90,6 @@ async function costOf(
 ): Promise<Cost> {
   await request();
   await wholePages(admin, true);
-  await admin.query('CHECKPOINT');
   const walBytesAfterCheckpoint = await walPerRequest(admin, count, request);
   await wholePages(admin, false);
   const client = await backend();
@@ -120,10 +119,10 @@ async function walPerRequest(admin: pg.Client, count: number, request: () => Pro
   return rounded(((await walBytes(admin)) - before) / count, 0);
 }
 
+/** Ends with a checkpoint, before which the checkpointer takes the change up. */
 async function wholePages(admin: pg.Client, isOn: boolean): Promise<void> {
   await admin.query(`ALTER SYSTEM SET full_page_writes = ${isOn ? 'on' : 'off'}`);
   await admin.query('SELECT pg_reload_conf()');
-  // The checkpointer takes the change up, and says so in the log when it has.
   await admin.query('CHECKPOINT');
 }
 
