@@ -30,6 +30,7 @@ const suites: Readonly<Record<string, () => Promise<Bench>>> = {
   soak: async () => (await import('./soak.ts')).bench,
   purge: async () => (await import('./purge.ts')).bench,
   records: async () => (await import('./records.ts')).bench,
+  sizes: async () => (await import('./sizes.ts')).bench,
 };
 
 const usage = `usage: npm run bench -- ${Object.keys(suites).join('|')} [--json] [--quick]`;
