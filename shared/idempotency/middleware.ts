@@ -96,10 +96,15 @@ function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>):
       asked.key === undefined
         ? await runUnprotected(asked, work, options)
         : await runOnce(mutationOf(asked, http), work, options);
-    options.report(reportOf(verdict, asked.key));
-    state.isReported = true;
+    // Final before anyone can throw: it was committed.
+    if ('response' in verdict) state.final = verdict.response;
+    try {
+      options.report(reportOf(verdict, asked.key)); // While L1 is told.
+      state.isReported = true;
+    } finally {
+      await verdict.published;
+    }
     if (!('response' in verdict)) throw verdict.error;
-    state.final = verdict.response;
     return verdict.response;
   };
 }
@@ -193,13 +198,12 @@ function keepFinal<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>
   if (!final) return;
   request.response = final;
   const { error } = request;
-  options.report({
-    outcome: 'threw_after_once',
-    layer: 'handler',
-    attempts: 0,
-    keyHash: undefined,
-    error,
-  });
+  const report = { outcome: 'threw_after_once', layer: 'handler', attempts: 0 } as const;
+  try {
+    options.report({ ...report, keyHash: undefined, error });
+  } catch {
+    // It may be the report itself that threw, and it was committed all the same.
+  }
 }
 
 /**

@@ -46,7 +46,12 @@ export interface OnceParts<Tx> {
 }
 
 /** How the request ended, and which layer decided. */
-export type Verdict = { readonly layer: Layer; readonly attempts: number } & (
+export type Verdict = {
+  readonly layer: Layer;
+  readonly attempts: number;
+  /** L1 is being told, of a response that was committed. Await it before the answer; it never rejects. */
+  readonly published?: Promise<void>;
+} & (
   | { readonly kind: 'fresh' | 'replayed'; readonly response: HttpResponse }
   /** The work returned a 5xx: sent as it is, nothing kept. */
   | { readonly kind: 'returned-5xx'; readonly response: HttpResponse }
@@ -78,11 +83,12 @@ export async function runOnce<Tx>(
       await giveBack(mutation, settled?.settlement, parts);
     }
   }
-  if (settled.settlement.kind === 'committed') {
-    const { stored, expiresAtMs } = settled.settlement;
-    await parts.fastPath.publish(mutation, stored, expiresAtMs as number);
+  if (settled.settlement.kind !== 'committed') {
+    return verdictOf(settled, seen ? 'L1' : 'L2', parts);
   }
-  return verdictOf(settled, seen ? 'L1' : 'L2', parts);
+  const { stored, expiresAtMs } = settled.settlement;
+  const published = parts.fastPath.publish(mutation, stored, expiresAtMs as number);
+  return { ...verdictOf(settled, 'L2', parts), published };
 }
 
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */

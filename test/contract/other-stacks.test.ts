@@ -35,7 +35,7 @@ afterAll(async () => {
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 
 /** Takes a coin and answers 204; `early` stands between the problems and the protection. */
-function takeOne(early: Step): Handler {
+function takeOne(early: Step, report: () => void = () => {}): Handler {
   const { config, database } = road.service;
   const protection = idempotency<Tx>({
     ...config,
@@ -47,7 +47,7 @@ function takeOne(early: Step): Handler {
       coolDownMs: 1000,
       onFailure: () => {},
     }),
-    report: () => {},
+    report,
   });
   return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>()
     .use(problemResponses({}) as Step)
@@ -100,4 +100,17 @@ test('C75 C25 a DELETE with an empty body and a content type of JSON: 204, and 2
   ]);
   expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
   expect(await markersOf(road.db, principal)).toHaveLength(1);
+});
+
+test('C08 a report that throws: what was committed is the answer, and Redis was told', async () => {
+  const principal = await road.newPlayer();
+  const report = () => {
+    throw new Error('no space left on the metrics');
+  };
+  const handler = takeOne({ before: () => {} }, report);
+  const event = httpEvent({ principal, key: newKey(), body: {} });
+  expect((await ask(handler, event)).status).toBe(204);
+  const again = await ask(handler, event);
+  expect([again.status, again.headers['idempotency-replayed']]).toEqual([204, 'true']);
+  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
 });

@@ -41,18 +41,20 @@ export function plainHandler(protection: readonly Step[] = []): Handler {
     .use(httpJsonBodyParser() as Step)
     .use(validateBody(body) as Step);
   for (const step of protection) stack.use(step);
-  return stack.handler(spend as never) as unknown as Handler;
+  const handler = stack.handler(spend as never) as unknown as Handler;
+  return async (event, context) => {
+    const response = await handler(event, context);
+    // As a function of the product: one line and one metric for each request, replays too.
+    logger.info('request', { function: 'spend-coins', layer: 'handler', outcome: 'fresh' });
+    meter.outcome('handler', 'fresh');
+    return response;
+  };
 }
 
-/** As a function of the product: one line and one metric for each request. */
 const reading: Step = {
   before: ({ event, context }) => {
     context.http = readRequest(event);
     context.principal = readPrincipal(event, {});
-  },
-  after: () => {
-    logger.info('request', { function: 'spend-coins', layer: 'handler', outcome: 'fresh' });
-    meter.outcome('handler', 'fresh');
   },
 };
 
