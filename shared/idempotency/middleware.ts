@@ -92,14 +92,16 @@ function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>):
       throw new Error('once was called twice in one request: the second call did nothing');
     }
     state.isCalled = true;
-    const verdict =
+    const running =
       asked.key === undefined
-        ? await runUnprotected(asked, work, options)
-        : await runOnce(mutationOf(asked, http), work, options);
+        ? runUnprotected(asked, work, options)
+        : runOnce(mutationOf(asked, http), work, options);
+    const keyHash = asked.key === undefined ? undefined : shortHash(asked.key); // While it waits.
+    const verdict = await running;
     // Final before anyone can throw: it was committed.
     if ('response' in verdict) state.final = verdict.response;
     try {
-      options.report(reportOf(verdict, asked.key)); // While L1 is told.
+      options.report(reportOf(verdict, keyHash)); // While L1 is told.
       state.isReported = true;
     } finally {
       await verdict.published;
@@ -155,12 +157,11 @@ function deadlineOf(
   return nowMs() + leftMs - options.answerMarginMs;
 }
 
-function reportOf(verdict: Verdict, key: string | undefined): Report {
+function reportOf(verdict: Verdict, keyHash: string | undefined): Report {
   const { layer, attempts } = verdict;
   const error = 'error' in verdict ? verdict.error : undefined;
   const outcome =
     error instanceof Problem ? error.code.toLowerCase() : verdict.kind.replace('-', '_');
-  const keyHash = key === undefined ? undefined : shortHash(key);
   return { outcome, layer, attempts, keyHash, ...(error !== undefined && { error }) };
 }
 
