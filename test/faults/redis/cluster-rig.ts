@@ -1,10 +1,10 @@
 /** What each file here needs that is about a cluster: one of its own, and real Postgres. */
 import { randomUUID } from 'node:crypto';
 import type { Cluster } from 'ioredis';
-import { afterAll, afterEach, beforeAll, onTestFinished, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, vi } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import type { Mutation } from '../../../shared/idempotency/contract.ts';
-import { createRedis, redisFastPath } from '../../../shared/index.ts';
+import { createRedis } from '../../../shared/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import {
   type ClusterNode,
@@ -14,7 +14,7 @@ import {
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { eventually } from '../../support/waiting.ts';
-import { kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
+import { fastPathOn, kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
 
 export interface ClusterRig {
   readonly db: TestDatabase;
@@ -87,15 +87,7 @@ export function openPath(rig: ClusterRig) {
     commandTimeoutMs: 100,
     onError: () => {},
   }) as Cluster;
-  onTestFinished(() => redis.disconnect());
-  const failures: string[] = [];
-  const path = redisFastPath({
-    redis,
-    connectBudgetMs: 1000,
-    coolDownMs: 1000,
-    onFailure: (step) => failures.push(step),
-  });
-  return { redis, failures, path };
+  return { redis, ...fastPathOn(redis) };
 }
 
 export const mutationOf = ({ principal, key }: SpendRequest): Mutation => ({

@@ -2,16 +2,20 @@
 import { expect, test } from 'vitest';
 import { send } from '../../support/requests.ts';
 import { eventually } from '../../support/waiting.ts';
-import { effectsOn, faultRig, kindOf, newRequest, PATIENT, spender, warmSpender } from './rig.ts';
+import {
+  effectsOn,
+  faultRig,
+  kindOf,
+  newRequest,
+  PATIENT,
+  sessionsOf,
+  spender,
+  warmSpender,
+} from './rig.ts';
 
 const rig = faultRig({ ...PATIENT, BACKSTOP_POOL_MAX: '1' });
 
-/** What the services here have open at Postgres. */
-const sessions = () =>
-  rig.db.sql<{ pid: number; state: string }>(
-    `SELECT pid, state FROM pg_stat_activity
-      WHERE datname = current_database() AND usename = 'backstop_api'`,
-  );
+const sessions = () => sessionsOf(rig);
 
 test('Postgres is connected while Redis still is being', async () => {
   const request = await newRequest(rig);

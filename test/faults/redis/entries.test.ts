@@ -1,9 +1,9 @@
 /** What stands under a key: its form, its time, its name, and what L1 makes of anything else there. */
 import { randomUUID } from 'node:crypto';
-import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { readRequest } from '../../../shared/http/request.ts';
 import { fingerprintOf } from '../../../shared/idempotency/fingerprint.ts';
-import { ConfigError, createRedis, loadConfig, redisFastPath } from '../../../shared/index.ts';
+import { ConfigError, createRedis, loadConfig } from '../../../shared/index.ts';
 import { seedPlayer } from '../../support/database.ts';
 import { httpEvent, newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
@@ -11,6 +11,7 @@ import {
   COINS,
   countKinds,
   effectsOn,
+  fastPathOn,
   faultRig,
   holdPlayer,
   kindOf,
@@ -98,14 +99,7 @@ describe('C33: every entry ends by itself, at an absolute time', () => {
       commandTimeoutMs: 100,
       onError: () => {},
     });
-    onTestFinished(() => redis.disconnect());
-    const failures: string[] = [];
-    const path = redisFastPath({
-      redis,
-      connectBudgetMs: 1000,
-      coolDownMs: 1000,
-      onFailure: (step) => failures.push(step),
-    });
+    const { path, failures } = fastPathOn(redis);
     await path.claim(mutation(Date.now() + 10_000));
     await rig.redis.raw.flushall();
 

@@ -12,6 +12,7 @@ import {
   PATIENT,
   type Spender,
   type SpendRequest,
+  sessionsOf,
   spender,
   warmSpender,
 } from './rig.ts';
@@ -24,12 +25,7 @@ beforeEach(async () => {
   request = await newRequest(rig);
 });
 
-/** The sessions of the services here, and what each does. */
-const sessions = () =>
-  rig.db.sql<{ pid: number; state: string }>(
-    `SELECT pid, state FROM pg_stat_activity
-      WHERE datname = current_database() AND usename = 'backstop_api'`,
-  );
+const sessions = () => sessionsOf(rig);
 
 test('the work is done while Redis is still silent, and COMMIT waits for its word', async () => {
   const commits = rig.postgresProxy.count('COMMIT\0');

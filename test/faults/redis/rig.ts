@@ -1,10 +1,25 @@
 /** What each file here needs: real Postgres, a Redis of its own, and a fault proxy before each. */
 import type pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, type MockInstance, vi } from 'vitest';
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  type MockInstance,
+  onTestFinished,
+  vi,
+} from 'vitest';
 import * as z from 'zod/mini';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import type { Handler, HttpResponse, Service } from '../../../shared/index.ts';
+import {
+  type FastPath,
+  type Handler,
+  type HttpResponse,
+  redisFastPath,
+  type Service,
+} from '../../../shared/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
+import type { RedisClient } from '../../../shared/redis/client.ts';
 import {
   createTestDatabase,
   markersOf,
@@ -88,6 +103,33 @@ export async function warmSpender(rig: Rig, environment?: Record<string, string>
     }, `${name} up`);
   }
   return warm;
+}
+
+export interface FastPathOnly {
+  readonly path: FastPath;
+  /** The steps that failed, in order. */
+  readonly failures: readonly string[];
+}
+
+/** The fast path alone on `redis`, which is closed when the test ends. */
+export function fastPathOn(redis: RedisClient): FastPathOnly {
+  onTestFinished(() => redis.disconnect());
+  const failures: string[] = [];
+  const path = redisFastPath({
+    redis,
+    connectBudgetMs: 1000,
+    coolDownMs: 1000,
+    onFailure: (step) => failures.push(step),
+  });
+  return { path, failures };
+}
+
+/** What the services here have open at Postgres. */
+export function sessionsOf({ db }: Pick<Rig, 'db'>): Promise<{ pid: number; state: string }[]> {
+  return db.sql(
+    `SELECT pid, state FROM pg_stat_activity
+      WHERE datname = current_database() AND usename = 'backstop_api'`,
+  );
 }
 
 export interface SpendRequest {
