@@ -159,13 +159,17 @@ async function prepare() {
   };
 }
 
-/** `pid command (folder)`, of those that live and whose command, or current folder, holds the text. */
+/**
+ * `pid command (folder)`, of those that live and whose command, or current folder, holds the text.
+ * One whose command stands in brackets has been killed and has given its memory back already.
+ */
 function processesMentioning(text: string): string[] {
   const all = execFileSync('ps', ['-axww', '-o', 'pid=,state=,command='], { encoding: 'utf8' });
   return all
     .split('\n')
     .map((line) => /^\s*(\d+)\s+([^Z\s]\S*)\s+(.*)$/.exec(line))
     .filter((found) => found !== null)
+    .filter(([, , , command]) => !/^\[.*\]$/.test(command ?? ''))
     .map(([, pid, , command]) => `${pid} ${command} (${currentFolder(pid)})`)
     .filter((line) => line.includes(text));
 }
