@@ -1,0 +1,14 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { projectFolder } from '../../infra/local/project.ts';
+import { MUTANTS } from '../mutants/mutants.ts';
+
+test('every fault that `npm run mutants` plants still has its place', () => {
+  const lost = MUTANTS.filter(({ file, from, all }) => {
+    const places = readFileSync(join(projectFolder, file), 'utf8').split(from).length - 1;
+    return all ? places === 0 : places !== 1;
+  });
+  expect(lost.map(({ id }) => id)).toEqual([]);
+  expect(new Set(MUTANTS.map(({ id }) => id)).size).toBe(MUTANTS.length);
+});
