@@ -30,10 +30,13 @@ export async function fateOfCommit(
   xid: string,
   byMs: number,
 ): Promise<CommitFate> {
+  let wasUnmarked = false;
   while (nowMs() < byMs) {
     try {
       const fate = await askOnce(database, mark, xid, byMs);
-      if (fate.kind !== 'in progress') return fate;
+      if (fate.kind === 'unmarked' && wasUnmarked) return { kind: 'unknown' };
+      wasUnmarked = fate.kind === 'unmarked';
+      if (isKnown(fate)) return fate;
     } catch (error) {
       // 22023 (a number from another cluster's future) and the like stay unknown.
       if (meaningOf(error) !== 'connection') return { kind: 'unknown' };
@@ -45,7 +48,7 @@ export async function fateOfCommit(
 
 /**
  * The status alone would not do: a server restored from a backup knows the number
- * for another transaction. So the mark must be there too.
+ * for another transaction. So the mark must be there too, by the second look at the latest.
  */
 async function askOnce(database: Database, mark: Mark, xid: string, byMs: number) {
   const client = await acquire(database.pool, byMs);
@@ -70,12 +73,21 @@ interface Answer {
   readonly markedAtMs: number | null;
 }
 
-function judge(answer: Answer | undefined): CommitFate | { readonly kind: 'in progress' } {
+/** `unmarked`: committed, and its mark is not seen. */
+type Judgement = CommitFate | { readonly kind: 'in progress' | 'unmarked' };
+
+function isKnown(judgement: Judgement): judgement is CommitFate {
+  return judgement.kind !== 'unmarked' && judgement.kind !== 'in progress';
+}
+
+function judge(answer: Answer | undefined): Judgement {
   if (!answer || answer.isStandby) return { kind: 'unknown' };
   const { status, markedAtMs } = answer;
   switch (status) {
     case 'committed':
-      return markedAtMs === null ? { kind: 'unknown' } : { kind: 'committed', markedAtMs };
+      // It may have committed behind the snapshot of the question, which the status does
+      // not go by and the mark does: the next question will see it.
+      return markedAtMs === null ? { kind: 'unmarked' } : { kind: 'committed', markedAtMs };
     case 'aborted':
     case 'in progress':
       return { kind: status };

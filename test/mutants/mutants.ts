@@ -97,7 +97,7 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'status-without-marker',
     fault: 'any committed transaction of that number is taken for ours',
     file: 'shared/postgres/commit-fate.ts',
-    from: `markedAtMs === null ? { kind: 'unknown' } : { kind: 'committed', markedAtMs }`,
+    from: `markedAtMs === null ? { kind: 'unmarked' } : { kind: 'committed', markedAtMs }`,
     to: `{ kind: 'committed', markedAtMs: markedAtMs ?? 0 }`,
     tests: [CONNECTION],
     name: 'the fate of a COMMIT',
@@ -396,5 +396,13 @@ export const MUTANTS: readonly Mutant[] = [
     from: '      await verdict.published;\n',
     to: '',
     tests: [CONFORMANCE, 'test/faults/redis'],
+  },
+  {
+    id: 'unmarked-is-unknown',
+    fault: 'a COMMIT that lands behind the snapshot of the question stays unknown',
+    file: 'shared/postgres/commit-fate.ts',
+    from: "if (fate.kind === 'unmarked' && wasUnmarked)",
+    to: "if (fate.kind === 'unmarked')",
+    tests: ['test/faults/postgres/commit-fate.test.ts'],
   },
 ];

@@ -1,0 +1,34 @@
+/** What became of a COMMIT, asked in the very moment in which it happens. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { testService } from '../../support/service.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+  await db.sql('CREATE SEQUENCE looks');
+  await db.sql('GRANT USAGE ON SEQUENCE looks TO backstop_api');
+});
+afterAll(() => db.drop());
+
+/** Of a transaction that has committed, and whose mark is seen from the nth look on. */
+async function fateOf(seenFrom: number) {
+  await db.sql(`SELECT setval('looks', 1, false)`);
+  const [committed] = await db.sql<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
+  const { database } = testService(db);
+  const mark = {
+    text: `SELECT CASE WHEN nextval('looks') >= $2::int AND $1 IS NOT NULL THEN 7::float8 END`,
+    values: [seenFrom],
+  };
+  return fateOfCommit(database, mark, committed?.xid ?? '', Date.now() + 5000);
+}
+
+test('a COMMIT behind the snapshot of the question has no mark in it: the next one sees it', async () => {
+  expect(await fateOf(1)).toEqual({ kind: 'committed', markedAtMs: 7 });
+  expect(await fateOf(2)).toEqual({ kind: 'committed', markedAtMs: 7 });
+});
+
+test('what is committed and never marked is another transaction, of a restored server', async () => {
+  expect(await fateOf(3)).toEqual({ kind: 'unknown' });
+});
