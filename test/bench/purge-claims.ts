@@ -1,10 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { markerTable } from '../../shared/purge/expiring-table.ts';
-import { paceByTime } from '../../shared/purge/pace.ts';
-import { sweepExpired } from '../../shared/purge/sweep.ts';
 import { createTemplate, fill } from './purge-table.ts';
+import { purgeAtItsPace } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
 import { median, rounded, type Stage } from './stage.ts';
 
@@ -26,7 +24,7 @@ export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record
     const endMs = performance.now() + (run.isQuick ? 1000 : 3000);
     const alone = await claimWhile(claimer, () => performance.now() < endMs);
     let isPurging = true;
-    const purging = purge(worker).finally(() => {
+    const purging = purgeAtItsPace(worker, KEEP_MS, INVOCATION_MS).finally(() => {
       isPurging = false;
     });
     const during = await claimWhile(claimer, () => isPurging);
@@ -38,21 +36,6 @@ export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record
   }
   await claimer.end();
   return { claim_p50_ratio: rounded(median(ratios)) };
-}
-
-async function purge(client: pg.Client): Promise<number> {
-  const endMs = performance.now() + INVOCATION_MS;
-  const remainingMs = () => endMs - performance.now();
-  const { rows, error } = await sweepExpired({
-    table: markerTable(client, KEEP_MS),
-    share: { worker: 0, workers: 1, loops: 1 },
-    batchRowsMax: 50_000,
-    createPace: () => paceByTime(remainingMs),
-    remainingMs,
-    onBatch: () => {},
-  });
-  if (error !== undefined) throw error;
-  return rows;
 }
 
 /** The milliseconds of each claim; a new one every other millisecond or so. */

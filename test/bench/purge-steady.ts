@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { markerTable } from '../../shared/purge/expiring-table.ts';
-import { paceByTime } from '../../shared/purge/pace.ts';
-import { sweepExpired } from '../../shared/purge/sweep.ts';
+import { purgeAtItsPace } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
 import { backendCpuSeconds, rounded, type Stage } from './stage.ts';
 
 const ROWS_PER_SECOND = 20_000;
 const KEEP_MS = 5000;
+/** As long as a scheduled worker has. */
+const INVOCATION_MS = 50_000;
 
 /**
  * Rows come in at 20,000 a second, live for five seconds and go. The worker runs in a loop, at the
@@ -65,17 +65,7 @@ async function insertSteadily(client: pg.Client, isOn: () => boolean): Promise<n
 async function purgeInALoop(client: pg.Client, isOn: () => boolean): Promise<number> {
   let purged = 0;
   while (isOn()) {
-    const remainingMs = () => 50_000;
-    const { rows, error } = await sweepExpired({
-      table: markerTable(client, KEEP_MS),
-      share: { worker: 0, workers: 1, loops: 1 },
-      batchRowsMax: 50_000,
-      createPace: () => paceByTime(remainingMs),
-      remainingMs,
-      onBatch: () => {},
-    });
-    if (error !== undefined) throw error;
-    purged += rows;
+    purged += await purgeAtItsPace(client, KEEP_MS, INVOCATION_MS);
     await sleep(50);
   }
   return purged;

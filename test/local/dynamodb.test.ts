@@ -20,8 +20,8 @@ import { createRunFolder, type RunFolder } from '../../infra/local/run-folder.ts
 import { startServices } from '../../infra/local/services.ts';
 import { localToken } from '../../infra/local/token.ts';
 import { dynamodbUrl, tableAt } from '../support/dynamodb.ts';
+import { prepareCopy } from './fixtures/prepared-copy.ts';
 import { type Program, programResult, runProgram } from './fixtures/program.ts';
-import { copyProject } from './fixtures/project-copy.ts';
 import { until } from './fixtures/wait.ts';
 
 // Once that of the whole run is there, another can be had, and nothing has to be fetched.
@@ -275,21 +275,7 @@ describe.skipIf(!isHere)('in the whole service', slow, () => {
 
 /** The whole service, ready, from a copy of this project. */
 async function startCopy(more: Record<string, string> = {}) {
-  const copy = await copyProject({ modules: 'link' });
-  onTestFinished(copy.remove);
-  await chmod(copy.folder, 0o755);
-  const temporary = join(copy.folder, 'tmp');
-  await mkdir(temporary);
-  const env = {
-    PORT: '0',
-    TMPDIR: temporary,
-    DATABASE_URL: undefined,
-    REDIS_URL: undefined,
-    DYNAMODB_ENDPOINT: undefined,
-    npm_lifecycle_event: undefined,
-    ...more,
-  };
-  const file = (name: string) => join(copy.folder, 'infra/local', name);
+  const { copy, env, file } = await prepareCopy(more);
   const start: Program = runProgram(file('start.ts'), [], { env });
   onTestFinished(() => void start.child.kill('SIGKILL'));
   const ended = () => start.child.exitCode !== null;

@@ -1,13 +1,13 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
-import { chmod, mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { LocalInstance } from '../../infra/local/control-client.ts';
 import { isFree } from '../../infra/local/ports.ts';
+import { prepareCopy } from './fixtures/prepared-copy.ts';
 import { type Program, programResult, runProgram } from './fixtures/program.ts';
-import { copyProject } from './fixtures/project-copy.ts';
 import { until } from './fixtures/wait.ts';
 
 const slow = { timeout: 180_000 };
@@ -114,21 +114,8 @@ async function health({ url }: LocalInstance): Promise<{ status: string }> {
 
 /** A project, and a folder for temporary files, that are this test's alone. */
 async function prepare() {
-  const copy = await copyProject({ modules: 'link' });
-  onTestFinished(copy.remove);
-  await chmod(copy.folder, 0o755);
-  const temporary = join(copy.folder, 'tmp');
-  await mkdir(temporary);
-  const env = {
-    PORT: '0',
-    TMPDIR: temporary,
-    DATABASE_URL: undefined,
-    REDIS_URL: undefined,
-    DYNAMODB_ENDPOINT: undefined,
-    npm_lifecycle_event: undefined,
-  };
+  const { copy, temporary, env, file } = await prepareCopy();
   const localPath = join(copy.folder, '.backstop/local.json');
-  const file = (name: string) => join(copy.folder, 'infra/local', name);
   const processes = () => processesMentioning(copy.folder);
   const folders = () => readdirSync(temporary);
   const start = () => {

@@ -14,6 +14,7 @@ import {
 } from '../../shared/index.ts';
 import { createTestTable, type TestTable } from './dynamodb.ts';
 import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
+import { newKey } from './requests.ts';
 
 export interface DynamoRoad {
   readonly table: TestTable;
@@ -91,4 +92,9 @@ export async function openDynamoRoad(endpoint: string): Promise<DynamoRoad> {
       await table.drop();
     },
   };
+}
+
+/** A request for a badge, by a new player and under a new key. */
+export function badgeRequest(badge = 'gold') {
+  return { principal: `p-${newKey()}`, key: newKey(), path: '/players/me/badges', body: { badge } };
 }

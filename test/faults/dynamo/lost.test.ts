@@ -1,7 +1,12 @@
 /** C65, in DynamoDB: the transaction was sent, and its answer did not come. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { awardBadge } from '../../../functions/badges/award-badge.ts';
-import { type DynamoRoad, openDynamoRoad, REQUEST_TIMEOUT_MS } from '../../support/dynamo-road.ts';
+import {
+  badgeRequest,
+  type DynamoRoad,
+  openDynamoRoad,
+  REQUEST_TIMEOUT_MS,
+} from '../../support/dynamo-road.ts';
 import { dynamodbUrl } from '../../support/dynamodb.ts';
 import {
   answer,
@@ -13,7 +18,7 @@ import {
   passOn,
   THROTTLED,
 } from '../../support/http-fault-proxy.ts';
-import { type Answer, lambdaContext, newKey, send } from '../../support/requests.ts';
+import { type Answer, lambdaContext, send } from '../../support/requests.ts';
 
 const url = await dynamodbUrl();
 const WRITE = 'TransactWriteItems';
@@ -26,13 +31,6 @@ describe.skipIf(url === undefined)('C65', () => {
   });
   afterAll(() => road.close());
   afterEach(() => road.proxy.pass());
-
-  const request = () => ({
-    principal: `p-${newKey()}`,
-    key: newKey(),
-    path: '/players/me/badges',
-    body: { badge: 'gold' },
-  });
 
   async function expectOneAward(principal: string): Promise<void> {
     expect(await road.badgesOf(principal)).toEqual({ badges: ['gold'], version: 1 });
@@ -71,7 +69,7 @@ describe.skipIf(url === undefined)('C65', () => {
     ['silence on its way there', loseRequest('silence')],
   ])('%s, once', (_, lose) => {
     test('the same is sent again under the same token, and it is one award', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next(WRITE, lose);
       road.takeTokens();
       const first = await send(road.award, sent);
@@ -86,7 +84,7 @@ describe.skipIf(url === undefined)('C65', () => {
 
     test('without a key as well', async () => {
       const award = road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
-      const sent = { ...request(), key: null };
+      const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, lose);
       expect((await send(award, sent)).status).toBe(201);
       expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
@@ -95,7 +93,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('each answer is lost: the marker that bears our attempt says that it was done', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next(WRITE, loseAnswer(), SENDS);
     const first = await send(road.award, sent);
     expectFresh(first);
@@ -104,7 +102,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('each request is lost: nobody knows, and the same key goes through later', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next(WRITE, loseRequest(), SENDS);
     expectUnknown(await send(road.award, sent));
     expect(await road.markersOf(sent.principal)).toEqual([]);
@@ -113,7 +111,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('nobody can be asked either: unknown, and the retry is a replay', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next('GetItem', passOn, 2);
     road.proxy.next('GetItem', loseRequest(), SENDS);
     road.proxy.next(WRITE, loseAnswer(), SENDS);
@@ -123,7 +121,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   describe('the first send arrives late, when its sender has given up', () => {
-    async function giveUp(sent: ReturnType<typeof request>) {
+    async function giveUp(sent: ReturnType<typeof badgeRequest>) {
       const held = hold();
       road.proxy.next(WRITE, held.behaviour);
       road.proxy.next(WRITE, loseRequest(), SENDS - 1);
@@ -132,7 +130,7 @@ describe.skipIf(url === undefined)('C65', () => {
     }
 
     test('after the retry: it is refused', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       const held = await giveUp(sent);
       const retried = await send(road.award, sent);
       expectFresh(retried);
@@ -143,7 +141,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test('before the retry: the retry repeats its answer', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       const held = await giveUp(sent);
       expect((await held.deliver()).status).toBe(200);
       expectReplay(await send(road.award, sent));
@@ -151,7 +149,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test('while the retry has seen no marker yet: one of them is refused', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       const held = await giveUp(sent);
       const retry = hold();
       road.proxy.next(WRITE, retry.behaviour);
@@ -174,7 +172,7 @@ describe.skipIf(url === undefined)('C65', () => {
     ];
 
     test.each(refusals)('%s, and it was carried out: it is a success', async (_, refuse) => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next(WRITE, loseAnswer());
       road.proxy.next(WRITE, refuse, SENDS - 1);
       road.takeTokens();
@@ -184,7 +182,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test.each(refusals)('%s, and it was not: unknown, and nothing blind', async (_, refuse) => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next(WRITE, loseRequest());
       road.proxy.next(WRITE, refuse, SENDS - 1);
       road.takeTokens();
@@ -196,7 +194,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test("another's marker stands there: its answer is repeated", async () => {
-      const sent = request();
+      const sent = badgeRequest();
       const held = hold();
       road.proxy.next(WRITE, held.behaviour);
       const slow = send(road.award, sent);
@@ -210,7 +208,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('still at work, and then done: the SDK waits for it', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next(WRITE, loseAnswer('reset'));
     road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }));
     expectFresh(await send(road.award, sent));
@@ -218,7 +216,7 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('still at work, whoever sent it, and never done: unknown', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }), SENDS);
     expectUnknown(await send(road.award, sent));
     expectFresh(await send(road.award, sent));
@@ -229,7 +227,7 @@ describe.skipIf(url === undefined)('C65', () => {
     const optional = () => road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
 
     test('an answer that is lost for good: unknown, and not to be sent again', async () => {
-      const sent = { ...request(), key: null };
+      const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, loseAnswer(), SENDS);
       const lost = await send(optional(), sent);
       expect([lost.status, lost.code]).toEqual([503, 'OUTCOME_UNKNOWN']);
@@ -242,7 +240,7 @@ describe.skipIf(url === undefined)('C65', () => {
       ['a conflict', cancelled('TransactionConflict'), 409, 'CONTENTION'],
       ['throttled', cancelled('ThrottlingError'), 503, 'UNAVAILABLE'],
     ])('%s: told at once, since nothing is tried again', async (_, error, status, code) => {
-      const sent = { ...request(), key: null };
+      const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, answer(error));
       road.takeTokens();
       const refused = await send(optional(), sent);
@@ -255,7 +253,7 @@ describe.skipIf(url === undefined)('C65', () => {
   describe('C37 a DynamoDB that has gone silent is answered for within the time of the request', () => {
     const remainingMs = 2500;
 
-    async function timed(sent: ReturnType<typeof request>) {
+    async function timed(sent: ReturnType<typeof badgeRequest>) {
       const startMs = performance.now();
       const answered = await send(road.award, sent, lambdaContext(remainingMs));
       expect(performance.now() - startMs).toBeLessThan(remainingMs);
@@ -263,7 +261,7 @@ describe.skipIf(url === undefined)('C65', () => {
     }
 
     test('from the start: nothing took effect', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next('GetItem', loseRequest('silence'), SENDS);
       const late = await timed(sent);
       expect([late.status, late.code]).toEqual([503, 'UNAVAILABLE']);
@@ -273,7 +271,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test('from the write on: unknown, and the retry is a replay', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next('GetItem', passOn, 2);
       road.proxy.next('GetItem', loseRequest('silence'), SENDS);
       road.proxy.next(WRITE, loseAnswer('silence'), SENDS);
@@ -284,7 +282,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
 
     test('one silent send costs its time-out, and no more', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next(WRITE, loseRequest('silence'));
       const startMs = performance.now();
       expectFresh(await send(road.award, sent));
@@ -295,10 +293,10 @@ describe.skipIf(url === undefined)('C65', () => {
   });
 
   test('C38 the connection was lost between two requests', async () => {
-    await send(road.award, request());
+    await send(road.award, badgeRequest());
     await road.proxy.refuse();
     await road.proxy.pass();
-    const sent = request();
+    const sent = badgeRequest();
     expectFresh(await send(road.award, sent));
     await expectOneAward(sent.principal);
   });

@@ -1,6 +1,6 @@
 /** C102: what DynamoDB says when it refuses a transaction, reason by reason and by position. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
+import { badgeRequest, type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
 import { dynamodbUrl } from '../../support/dynamodb.ts';
 import { answer, cancelled, hold, passOn, THROTTLED } from '../../support/http-fault-proxy.ts';
 import { newKey, send } from '../../support/requests.ts';
@@ -16,20 +16,13 @@ describe.skipIf(url === undefined)('C102', () => {
   afterAll(() => road.close());
   afterEach(() => road.proxy.pass());
 
-  const request = (badge = 'gold') => ({
-    principal: `p-${newKey()}`,
-    key: newKey(),
-    path: '/players/me/badges',
-    body: { badge },
-  });
-
   async function expectNoTrace(principal: string): Promise<void> {
     expect(await road.markersOf(principal)).toEqual([]);
     expect(await road.badgesOf(principal)).toEqual({ badges: [], version: 0 });
   }
 
   /** Once the trouble is over the same key goes through, and only once. */
-  async function expectToGoThrough(sent: ReturnType<typeof request>): Promise<void> {
+  async function expectToGoThrough(sent: ReturnType<typeof badgeRequest>): Promise<void> {
     await road.proxy.pass();
     expect((await send(road.award, sent)).status).toBe(201);
     const again = await send(road.award, sent);
@@ -57,7 +50,7 @@ describe.skipIf(url === undefined)('C102', () => {
     ['fewer reasons than items', ['ConditionalCheckFailed'], 503, 'UNAVAILABLE'],
   ])('%s', (_, codes, status, code) => {
     test('passes: the next try commits, under a token of its own', async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), 2);
       road.takeTokens();
       const first = await send(road.award, sent);
@@ -68,7 +61,7 @@ describe.skipIf(url === undefined)('C102', () => {
     });
 
     test(`stays: ${status} ${code} after five tries, and no trace`, async () => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), ALWAYS);
       road.takeTokens();
       const refused = await send(road.award, sent);
@@ -86,7 +79,7 @@ describe.skipIf(url === undefined)('C102', () => {
     ['an item that cannot be', { type: 'ValidationException' }],
     ['no right to it', { type: 'AccessDeniedException' }],
   ])('%s is no reason to try again: 500, once, and no trace', async (_, error) => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next('TransactWriteItems', answer(error), ALWAYS);
     road.takeTokens();
     const refused = await send(road.award, sent);
@@ -102,7 +95,7 @@ describe.skipIf(url === undefined)('C102', () => {
       'ProvisionedThroughputExceededException',
       'RequestLimitExceeded',
     ])('%s passes: the same is sent again', async (type) => {
-      const sent = request();
+      const sent = badgeRequest();
       road.proxy.next(operation, answer({ type }));
       expect((await send(road.award, sent)).status).toBe(201);
       expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
@@ -111,7 +104,7 @@ describe.skipIf(url === undefined)('C102', () => {
     test.each([THROTTLED, { type: 'ResourceNotFoundException' }])(
       '$type stays: 503 that names DynamoDB, and no trace',
       async (error) => {
-        const sent = request();
+        const sent = badgeRequest();
         road.proxy.next(operation, answer(error), ALWAYS);
         const refused = await send(road.award, sent);
         expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
@@ -124,7 +117,7 @@ describe.skipIf(url === undefined)('C102', () => {
   });
 
   test("the work's own read fails: 503, and no trace", async () => {
-    const sent = request();
+    const sent = badgeRequest();
     road.proxy.next('GetItem', passOn); // The marker.
     road.proxy.next('GetItem', (exchange) => exchange.reset(), ALWAYS);
     const refused = await send(road.award, sent);
@@ -151,12 +144,12 @@ describe.skipIf(url === undefined)('C102', () => {
   });
 
   test('a version that moved in between: the work runs again on what is there now', async () => {
-    const sent = request('second');
+    const sent = badgeRequest('second');
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
     const waiting = send(road.award, sent);
     await held.arrived;
-    const other = { ...request('first'), principal: sent.principal };
+    const other = { ...badgeRequest('first'), principal: sent.principal };
     expect((await send(road.award, other)).status).toBe(201);
     await held.deliver();
     const answered = await waiting;
@@ -168,7 +161,7 @@ describe.skipIf(url === undefined)('C102', () => {
   });
 
   test('a duplicate that was faster: its answer, and never a second award', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
     const slow = send(road.award, sent);
@@ -185,7 +178,7 @@ describe.skipIf(url === undefined)('C102', () => {
 
   describe('the same, and the version has moved as well', () => {
     async function overtaken() {
-      const sent = request();
+      const sent = badgeRequest();
       const held = hold();
       road.proxy.next('TransactWriteItems', held.behaviour);
       const slow = send(road.award, sent);
@@ -225,7 +218,7 @@ describe.skipIf(url === undefined)('C102', () => {
   });
 
   test('another request that was faster under this key: 422', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
     const slow = send(road.award, sent);
@@ -239,8 +232,8 @@ describe.skipIf(url === undefined)('C102', () => {
 
   test('an If-Match that a faster duplicate has made stale: the replay, and no 412', async () => {
     const principal = `p-${newKey()}`;
-    await send(road.award, { ...request('first'), principal });
-    const sent = { ...request('second'), principal, headers: { 'If-Match': '"1"' } };
+    await send(road.award, { ...badgeRequest('first'), principal });
+    const sent = { ...badgeRequest('second'), principal, headers: { 'If-Match': '"1"' } };
     const held = hold();
     // The duplicate commits after the marker was looked for and before the work reads.
     road.proxy.next('GetItem', passOn);
@@ -261,7 +254,10 @@ describe.skipIf(url === undefined)('C102', () => {
 
   test('C59 ten writers of one item: whoever is not done is told to send it again, and each is done once', async () => {
     const principal = `p-${newKey()}`;
-    const all = Array.from({ length: 10 }, (_, n) => ({ ...request(`badge-${n}`), principal }));
+    const all = Array.from({ length: 10 }, (_, n) => ({
+      ...badgeRequest(`badge-${n}`),
+      principal,
+    }));
     const rounds: number[] = [];
     let open = all;
     while (open.length > 0 && rounds.length < 10) {

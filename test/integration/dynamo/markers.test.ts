@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { DescribeTimeToLiveCommand } from '@aws-sdk/client-dynamodb';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { HttpResponse, Item } from '../../../shared/index.ts';
-import { type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
+import { badgeRequest, type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
 import { dynamodbUrl } from '../../support/dynamodb.ts';
-import { newKey, send } from '../../support/requests.ts';
+import { send } from '../../support/requests.ts';
 
 const url = await dynamodbUrl();
 const HOUR_SECONDS = 3600;
@@ -18,13 +18,6 @@ describe.skipIf(url === undefined)('the marker item', () => {
   });
   afterAll(() => road.close());
 
-  const request = () => ({
-    principal: `p-${newKey()}`,
-    key: newKey(),
-    path: '/players/me/badges',
-    body: { badge: 'gold' },
-  });
-
   async function markerOf(principal: string): Promise<Item> {
     const [marker, ...others] = await road.markersOf(principal);
     if (!marker || others.length > 0) throw new Error('not one marker');
@@ -33,7 +26,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
   const secondsOf = (item: Item, name: string) => Number(item[name]?.N);
 
-  async function expectReplay(sent: ReturnType<typeof request>): Promise<void> {
+  async function expectReplay(sent: ReturnType<typeof badgeRequest>): Promise<void> {
     const again = await send(road.award, sent);
     expect([again.status, again.headers['idempotency-replayed']]).toEqual([201, 'true']);
     expect((await road.badgesOf(sent.principal)).version).toBe(1);
@@ -49,7 +42,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     ) as RegExpExecArray;
     expect(TimeToLiveDescription?.AttributeName).toBe(declared);
 
-    const sent = request();
+    const sent = badgeRequest();
     const first = await send(road.award, sent);
     const marker = await markerOf(sent.principal);
     expect(marker[declared as string]?.N).toMatch(/^\d{10}$/);
@@ -59,7 +52,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
   });
 
   test('C100 past its expiry, its deletion still to come, it answers', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     await send(road.award, sent);
     const marker = await markerOf(sent.principal);
     // Without the attribute: DynamoDB Local's own deletion comes within seconds.
@@ -88,14 +81,14 @@ describe.skipIf(url === undefined)('the marker item', () => {
         .spyOn(Date, 'now')
         .mockImplementation(() => realNow() + (skewMs.getStore() ?? 0));
       onTestFinished(() => clock.mockRestore());
-      const by = (ms: number) => (sent: ReturnType<typeof request>) =>
+      const by = (ms: number) => (sent: ReturnType<typeof badgeRequest>) =>
         skewMs.run(ms, () => send(road.award, sent));
       return { fast: by(5 * 60_000), slow: by(-5 * 60_000) };
     }
 
     test.each(['fast', 'slow'] as const)('the %s one first: one award', async (who) => {
       const callers = withClocks();
-      const sent = request();
+      const sent = badgeRequest();
       const first = await callers[who](sent);
       const second = await callers[who === 'fast' ? 'slow' : 'fast'](sent);
       expect([
@@ -112,7 +105,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
     test('both at once, many times over: one award each', async () => {
       const { fast, slow } = withClocks();
-      const all = Array.from({ length: 20 }, () => request());
+      const all = Array.from({ length: 20 }, () => badgeRequest());
       const answers = await Promise.all(
         all.map((sent, n) =>
           Promise.all(n % 2 === 0 ? [fast(sent), slow(sent)] : [slow(sent), fast(sent)]),
@@ -164,7 +157,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     test('a response of 500 KB goes out whole the first time; the retry never runs', async () => {
       const body = 'x'.repeat(500_000);
       const { handler, runs } = answering(body);
-      const sent = request();
+      const sent = badgeRequest();
       const first = await send(handler, sent);
       expect([first.status, first.text.length]).toEqual([200, 500_000]);
       const again = await send(handler, sent);
@@ -186,7 +179,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
         // Around the limit DynamoDB itself judges: one byte more than it takes would be a 500.
         for (const less of [0, 200, 1000]) {
           const { handler, runs } = answering(letter.repeat(most - Math.ceil(less / perLetter)));
-          const sent = request();
+          const sent = badgeRequest();
           expect((await send(handler, sent)).status).toBe(200);
           const isKept = less > 500;
           const again = await send(handler, sent);
@@ -202,7 +195,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       const kept: boolean[] = [];
       for (let bytes = ITEM_BYTES_MAX - 520; bytes < ITEM_BYTES_MAX - 320; bytes += 4) {
         const { handler } = answering('x'.repeat(bytes));
-        const sent = request();
+        const sent = badgeRequest();
         expect((await send(handler, sent)).status).toBe(200);
         kept.push((await send(handler, sent)).code === undefined);
       }
@@ -220,7 +213,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     ['a response that is garbage', { response: { S: '{"v":1' } }],
     ['no expiry', { retained_until: { S: 'soon' } }],
   ])('C19 a marker with %s is a used key: it never runs again', async (_, change) => {
-    const sent = request();
+    const sent = badgeRequest();
     await send(road.award, sent);
     await road.table.put({ ...(await markerOf(sent.principal)), ...change });
     const again = await send(road.award, sent);
@@ -235,7 +228,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       const put = { TableName: table.name, Item: { pk: { S: `effects:${principal}` } } };
       return { writes: [{ Put: put }], response: { statusCode: 402, body: `try ${runs}` } };
     });
-    const sent = request();
+    const sent = badgeRequest();
     const first = await send(handler, sent);
     const again = await send(handler, sent);
     expect([first.status, first.text, again.status, again.text]).toEqual([
@@ -254,7 +247,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       runs++;
       return { writes: [], response: { statusCode: 402, body: `try ${runs}` } };
     });
-    const sent = request();
+    const sent = badgeRequest();
     const answers = await Promise.all(Array.from({ length: 10 }, () => send(handler, sent)));
     expect(new Set(answers.map(({ status, text }) => `${status} ${text}`)).size).toBe(1);
     const fresh = answers.filter(({ headers }) => !headers['idempotency-replayed']);
@@ -262,7 +255,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
   });
 
   test('C04 it holds what the contract keeps, and no more', async () => {
-    const sent = request();
+    const sent = badgeRequest();
     await send(road.award, sent);
     const marker = await markerOf(sent.principal);
     expect(Object.keys(marker).toSorted()).toEqual([
