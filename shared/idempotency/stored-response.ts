@@ -108,9 +108,7 @@ function contractHeaders(
 
 /** Only the contract says these. */
 function withoutOurs<T>(headers: Readonly<Record<string, T>>): Record<string, T> {
-  const others: Record<string, T> = {};
-  for (const name of Object.keys(headers)) {
-    if (!/^idempotency-(?:replayed|expires)$/i.test(name)) others[name] = headers[name] as T;
-  }
-  return others;
+  return Object.fromEntries(
+    Object.entries(headers).filter(([name]) => !/^idempotency-(?:replayed|expires)$/i.test(name)),
+  );
 }
