@@ -1,6 +1,6 @@
 /**
- * The shared servers of a test run in containers. Imported only with `SERVICES=docker`, as it
- * takes a second to load.
+ * The shared servers of a test run in containers. A run imports it only with
+ * `SERVICES=docker`, as it takes a second to load.
  */
 import { GenericContainer, type StartedTestContainer, Wait } from 'testcontainers';
 import { images } from '../../infra/local/images.ts';
@@ -59,11 +59,15 @@ const PLANS: Readonly<Record<PartName, Plan>> = {
 /** None of them has a password, so that they must not be had from another machine. */
 class LoopbackContainer extends GenericContainer {
   protected override async beforeContainerCreated(): Promise<void> {
-    const bindings = Object.keys(this.hostConfig.PortBindings ?? {});
-    this.hostConfig.PortBindings = Object.fromEntries(
-      bindings.map((port) => [port, [{ HostIp: '127.0.0.1', HostPort: '0' }]]),
-    );
+    this.hostConfig.PortBindings = onLoopback(this.hostConfig.PortBindings);
   }
+}
+
+/** The same ports, each to be published on a free one of 127.0.0.1. */
+export function onLoopback(bindings: object = {}) {
+  return Object.fromEntries(
+    Object.keys(bindings).map((port) => [port, [{ HostIp: '127.0.0.1', HostPort: '0' }]]),
+  );
 }
 
 /** Starts them all at once, and ends those that did when one does not. */
