@@ -1,7 +1,9 @@
 import type { Mutation, Store, Unprotected } from '../idempotency/contract.ts';
 import { type AttemptPlan, openAttempt } from './attempt.ts';
+import { needsPart } from './greeting.ts';
 import { claimMarker, markOfMarker } from './markers.ts';
 import { acquire, type Database } from './pool.ts';
+import { setbackAtConnect } from './setbacks.ts';
 import { enterTransaction, type Tx } from './transaction.ts';
 
 export interface MarkerStoreOptions {
@@ -12,6 +14,7 @@ export interface MarkerStoreOptions {
 
 /** The store for state in Postgres: the marker row and the mutation in one transaction. */
 export function markerStore({ database, retentionMs }: MarkerStoreOptions): Store<Tx> {
+  database.addToGreeting(MARKER_NEEDS);
   return {
     warm: database.warm,
     begin: async (request) => {
@@ -19,12 +22,17 @@ export function markerStore({ database, retentionMs }: MarkerStoreOptions): Stor
         const client = await acquire(database.pool, request.deadlineMs);
         return openAttempt(database, request, client, planOf(request, database, retentionMs));
       } catch (cause) {
-        // Whatever the reason, a wrong configuration included: nothing was begun.
-        return { kind: 'unavailable', cause };
+        return setbackAtConnect(cause); // Nothing was begun.
       }
     },
   };
 }
+
+const MARKER_NEEDS = needsPart('markers', {
+  tables: { player_mutation_idempotency: ['SELECT', 'INSERT'] },
+  functions: ['enter_transaction(timestamptz)', 'claim_marker(text, text, timestamptz)'],
+  migration: '0001_tables',
+});
 
 function planOf(
   request: Mutation | Unprotected,

@@ -2,6 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../clock.ts';
+import { ConfigError } from '../config-error.ts';
+import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
+import { cut, SilenceError } from './silence.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
 
 export interface PoolOptions {
@@ -21,6 +24,11 @@ export interface PoolOptions {
 export interface Database {
   readonly pool: pg.Pool;
   readonly pipeline: boolean;
+  /**
+   * Asks each new connection for something more, in the same round trip. A connection that is
+   * open already is asked before it is handed out again.
+   */
+  addToGreeting(part: GreetingPart): void;
   /** See `Store.warm`. */
   warm(): Promise<void> | undefined;
   /** A connection beside the pool, for what must not wait for a place in it; the caller ends it. */
@@ -34,21 +42,21 @@ export interface Database {
  * Proxy refuses the first and pins on the second. They stand on the role.
  */
 export function createDatabase(options: PoolOptions): Database {
-  let offsetMs = 0;
+  const greeter = createGreeter();
   const config: pg.ClientConfig = {
     ...connectTo(options),
     connectionTimeoutMillis: options.connectTimeoutMs,
     keepAlive: true,
+    keepAliveInitialDelayMillis: KEEP_ALIVE_AFTER_MS,
   };
   const pool = new pg.Pool({
     ...config,
     max: options.max,
     pipeline: options.pipeline,
     allowExitOnIdle: true,
-    onConnect: async (client: pg.ClientBase) => {
-      offsetMs = await greet(client);
-    },
+    onConnect: (client: pg.ClientBase) => greetOrCut(greeter, client),
   } as pg.PoolConfig);
+  GREETERS.set(pool, greeter);
   pool.on('error', (error) => {
     // The pool hangs the whole client on it, the key that cancels its statements included.
     Reflect.deleteProperty(error, 'client');
@@ -60,8 +68,9 @@ export function createDatabase(options: PoolOptions): Database {
   return {
     pool,
     pipeline: options.pipeline,
+    addToGreeting: greeter.add,
     warm: () => (pool.totalCount === 0 ? connectFirst(pool) : undefined),
-    toServerMs: (ourMs) => ourMs + offsetMs,
+    toServerMs: (ourMs) => ourMs + greeter.offsetMs(),
     connectAside: async () => {
       const client = new pg.Client(config);
       client.on('error', () => {}); // Heard through its queries.
@@ -69,6 +78,22 @@ export function createDatabase(options: PoolOptions): Database {
       return client;
     },
   };
+}
+
+/** The kernel asks a peer that says nothing, instead of after two hours. */
+const KEEP_ALIVE_AFTER_MS = 10_000;
+
+/** By pool, for whoever is handed the pool alone. */
+const GREETERS = new WeakMap<pg.Pool, Greeter>();
+
+/** A pool ends a refused connection in good form, and waits for that: a dead one would never end. */
+async function greetOrCut(greeter: Greeter, client: pg.ClientBase): Promise<void> {
+  try {
+    await greeter.greet(client);
+  } catch (error) {
+    cut(client);
+    throw error;
+  }
 }
 
 const WARM_MS_MAX = 250;
@@ -89,12 +114,25 @@ function connectTo({ connectionString, password }: PoolOptions): pg.ClientConfig
 }
 
 /**
- * A client of the pool, if one can be had by `byMs` (our clock).
+ * A client of the pool, if one can be had by `byMs` (our clock). A new connection that says
+ * nothing is given up after a second, and another one tried, within the pool's own time-out.
  *
  * @throws Error "timeout exceeded when trying to connect", as the pool's own.
+ * @throws ConfigError when the server cannot keep the promise.
  */
 export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
-  const connecting = pool.connect();
+  const retryUntilMs = nowMs() + (pool.options.connectionTimeoutMillis ?? 0);
+  for (;;) {
+    try {
+      return await acquireOnce(pool, byMs);
+    } catch (error) {
+      if (!(error instanceof SilenceError) || nowMs() >= Math.min(byMs, retryUntilMs)) throw error;
+    }
+  }
+}
+
+async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
+  const connecting = connectGreeted(pool);
   const { promise: late, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
     connecting.then(
@@ -108,6 +146,30 @@ export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClien
   } finally {
     clearTimeout(timer);
   }
+}
+
+async function connectGreeted(pool: pg.Pool): Promise<pg.PoolClient> {
+  const client = await pool.connect();
+  const greeter = GREETERS.get(pool);
+  if (!greeter || greeter.isCurrent(client)) return client;
+  try {
+    await greeter.greet(client);
+    return client;
+  } catch (error) {
+    client.release(true);
+    throw error;
+  }
+}
+
+/**
+ * Is there no connection because of the configuration, or of a mistake in the program? Then
+ * nothing is away that could come back, and trying again mends nothing.
+ */
+export function isFaultOfOurs(error: unknown): boolean {
+  if (error instanceof ConfigError) return true;
+  const isMistake =
+    error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError;
+  return isMistake && error.cause === undefined; // fetch says TypeError for a network that is away.
 }
 
 /** What sends statements that are each a transaction of their own: a pool or a client. */
@@ -138,39 +200,4 @@ export function statementsOn(pool: pg.Pool): Queryable {
       }
     },
   };
-}
-
-/**
- * One round trip per new connection, for what must not be assumed.
- *
- * @returns how far the server's clock is ahead of ours, in milliseconds.
- */
-async function greet(client: pg.ClientBase): Promise<number> {
-  const sentMs = nowMs();
-  const { rows } = await client.query<Greeting>(
-    `SELECT extract(epoch FROM clock_timestamp()) * 1000 AS "serverMs", current_user AS "role",
-            current_setting('statement_timeout') AS "statement_timeout",
-            current_setting('idle_in_transaction_session_timeout') AS "idle_in_transaction_session_timeout"`,
-  );
-  const greeting = rows[0] as Greeting;
-  refuseUnlimited(greeting);
-  return Number(greeting.serverMs) - (sentMs + nowMs()) / 2;
-}
-
-interface Greeting {
-  readonly serverMs: string;
-  readonly role: string;
-  readonly statement_timeout: string;
-  readonly idle_in_transaction_session_timeout: string;
-}
-
-/** Without these two a frozen owner keeps its claim for ever, and every retry hears ABORTED. */
-function refuseUnlimited(greeting: Greeting): void {
-  for (const name of ['statement_timeout', 'idle_in_transaction_session_timeout'] as const) {
-    if (greeting[name] === '0') {
-      throw new Error(
-        `Configuration: ${name} is 0 (no limit) for the database role "${greeting.role}", so a frozen request would hold its claim for ever. Set it to the longest request: ALTER ROLE "${greeting.role}" SET ${name} = '28s'.`,
-      );
-    }
-  }
 }

@@ -11,6 +11,7 @@ import {
 } from '../idempotency/contract.ts';
 import { decodeStored } from '../idempotency/stored-format.ts';
 import { openAttempt } from './attempt.ts';
+import { needsPart } from './greeting.ts';
 import { acquire, type Database } from './pool.ts';
 import {
   claimRecord,
@@ -21,7 +22,7 @@ import {
   type RecordClaim,
   releaseValues,
 } from './records.ts';
-import { setbackAtClaim } from './setbacks.ts';
+import { setbackAtClaim, setbackAtConnect } from './setbacks.ts';
 import { enterTransaction, type Tx } from './transaction.ts';
 
 export interface RecordStoreOptions {
@@ -53,6 +54,7 @@ export interface RecordTx extends Tx {
  */
 export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
   const { database } = options;
+  database.addToGreeting(RECORD_NEEDS);
   return {
     warm: database.warm,
     begin: async (request) => {
@@ -60,7 +62,7 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
       try {
         client = await acquire(database.pool, request.deadlineMs);
       } catch (cause) {
-        return { kind: 'unavailable', cause };
+        return setbackAtConnect(cause);
       }
       return request.key === undefined
         ? openUnclaimed(options, request, client)
@@ -80,6 +82,16 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
     },
   };
 }
+
+const RECORD_NEEDS = needsPart('records', {
+  tables: { idempotency_records: ['SELECT', 'INSERT', 'UPDATE', 'DELETE'] },
+  functions: [
+    'enter_transaction(timestamptz)',
+    'claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)',
+    'publish_record(bigint, uuid, bytea)',
+  ],
+  migration: '0004_records',
+});
 
 async function claimAndOpen(
   options: RecordStoreOptions,

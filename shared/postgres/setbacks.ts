@@ -1,6 +1,16 @@
 import { DeadlineError, LeaseLostError, type Setback } from '../idempotency/contract.ts';
+import { isFaultOfOurs } from './pool.ts';
 import { meaningOf } from './sqlstate.ts';
 import { BeginError } from './transaction.ts';
+
+/**
+ * Why there is no connection. An unfit server is INTERNAL and not UNAVAILABLE: a client that is
+ * told to try again each second mends nothing, and an alarm on outages would hide whose turn it
+ * is. The key stays unused, so the same request works once the operator has mended it.
+ */
+export function setbackAtConnect(cause: unknown): Setback {
+  return isFaultOfOurs(cause) ? { kind: 'threw', error: cause } : { kind: 'unavailable', cause };
+}
 
 /** Why step 0 failed. Nothing of this attempt can have taken effect. */
 export function setbackAtClaim(cause: unknown): Setback {

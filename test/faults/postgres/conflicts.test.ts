@@ -215,7 +215,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
         key: newKey(),
         body: {},
       });
-      expect(answer.code).toBe('UNAVAILABLE');
+      expect(answer.code).toBe('INTERNAL');
     });
   },
 );

@@ -1,0 +1,320 @@
+/**
+ * The first statement on each connection. It asks, in one round trip, whether this server and
+ * this role can keep the promise at all, and refuses them otherwise, with every unfit setting
+ * and missing right in one message.
+ *
+ * It is one SELECT made of parts: the server's settings here, and what each store and the purge
+ * need, which they add. It reads the catalogs and sets nothing, so RDS Proxy does not pin the
+ * connection and a pooler may stand between. Measured: 0.6 ms of the server with every part.
+ */
+import { type ClientBase, DatabaseError } from 'pg';
+import { nowMs } from '../clock.ts';
+import { ConfigError } from '../config-error.ts';
+import { answeredAtOnce, SilenceError } from './silence.ts';
+
+/** An expression in the SELECT of the greeting. */
+export interface GreetingPart {
+  /** Of two parts of one name the later one counts. */
+  readonly name: string;
+  /** One value. `bind` makes a parameter of a value. */
+  sql(bind: (value: unknown) => string): string;
+  /**
+   * True where the expression calls a function of ours, so that on an older schema the whole
+   * greeting fails: it is asked again without such parts, to learn what is missing.
+   */
+  readonly callsFunctions?: true;
+  /** What is unfit about the answer; nothing when all is well. */
+  judge?(answer: unknown, server: ServerAnswer): readonly Unfit[];
+}
+
+/** What is unfit, and what it would lead to. */
+export type Unfit =
+  | {
+      readonly kind: 'setting';
+      readonly name: string;
+      readonly value: string;
+      readonly why: string;
+    }
+  | { readonly kind: 'missing'; readonly object: string; readonly migration: string }
+  | { readonly kind: 'right'; readonly right: string; readonly on: string };
+
+export interface ServerAnswer {
+  readonly nowMs: number;
+  /** Whose rights count. */
+  readonly role: string;
+  /** Whose settings count: the role that logged in. */
+  readonly login: string;
+  readonly database: string;
+  readonly isStandby: boolean;
+  readonly settings: Readonly<Record<string, string>>;
+}
+
+export interface Greeter {
+  add(part: GreetingPart): void;
+  /** False once a part was added that this connection was not asked for. */
+  isCurrent(client: ClientBase): boolean;
+  /**
+   * @throws ConfigError which names everything that is unfit and the statement that mends it.
+   * @throws SilenceError when there is no answer within a second; the connection is destroyed.
+   * @throws Error "Connection terminated…" when the server is a standby, or read-only as a whole.
+   */
+  greet(client: ClientBase): Promise<void>;
+  /** How far the server's clock is ahead of ours, as the last greeting saw it. */
+  offsetMs(): number;
+}
+
+export function createGreeter(): Greeter {
+  const parts = new Map<string, GreetingPart>();
+  const greeted = new WeakMap<ClientBase, number>();
+  let version = 0;
+  let offsetMs = 0;
+  return {
+    add: (part) => {
+      // A store is made for each route: what is asked already makes no connection outdated.
+      if (!parts.has(part.name)) version++;
+      parts.set(part.name, part);
+    },
+    isCurrent: (client) => greeted.get(client) === version,
+    greet: async (client) => {
+      const asked = version;
+      const sentMs = nowMs();
+      const { server, unfit } = await ask(client, [...parts.values()]);
+      offsetMs = server.nowMs - (sentMs + nowMs()) / 2;
+      await refuseUnfit(client, server, unfit);
+      greeted.set(client, asked);
+    },
+    offsetMs: () => offsetMs,
+  };
+}
+
+interface Answers {
+  readonly server: ServerAnswer;
+  readonly unfit: readonly Unfit[];
+}
+
+async function ask(client: ClientBase, parts: readonly GreetingPart[]): Promise<Answers> {
+  try {
+    return await askOnce(client, parts);
+  } catch (error) {
+    if (!(error instanceof DatabaseError) || !parts.some((part) => part.callsFunctions))
+      throw error;
+    const answers = await askOnce(
+      client,
+      parts.filter((part) => !part.callsFunctions),
+    );
+    if (answers.unfit.length > 0 || answers.server.isStandby) return answers;
+    throw error;
+  }
+}
+
+async function askOnce(client: ClientBase, parts: readonly GreetingPart[]): Promise<Answers> {
+  const values: unknown[] = [];
+  const bind = (value: unknown) => `$${values.push(value)}`;
+  const columns = [SERVER, ...parts.map((part) => part.sql(bind))];
+  const text = `SELECT ${columns.map((sql, n) => `${sql} AS "${n}"`).join(', ')}`;
+  const { rows } = await answeredAtOnce(
+    client,
+    client.query<Record<string, unknown>>(text, values),
+  );
+  const row = rows[0] ?? {};
+  const server = row['0'] as ServerAnswer;
+  const unfit = parts.flatMap((part, n) => part.judge?.(row[String(n + 1)], server) ?? []);
+  return { server, unfit: [...unfitSettings(server.settings), ...unfit] };
+}
+
+const SETTINGS = [
+  'statement_timeout',
+  'idle_in_transaction_session_timeout',
+  'synchronous_commit',
+  'default_transaction_deferrable',
+  'default_transaction_read_only',
+] as const;
+
+const SERVER = `json_build_object(
+  'nowMs', extract(epoch FROM clock_timestamp()) * 1000,
+  'role', current_user, 'login', session_user, 'database', current_database(),
+  'isStandby', pg_is_in_recovery(),
+  'settings', json_build_object(${SETTINGS.map(
+    (name) => `'${name}', current_setting('${name}')`,
+  ).join(', ')}))`;
+
+/** What each setting must not be, and why. */
+const UNFIT_VALUES: Readonly<Record<(typeof SETTINGS)[number], readonly [string, string]>> = {
+  statement_timeout: ['0', 'a frozen request would hold its claim for ever'],
+  idle_in_transaction_session_timeout: ['0', 'a frozen request would hold its claim for ever'],
+  // `local` and `remote_write` are fit: what this server has acknowledged survives its own crash.
+  // How far its standbys may lag is the operator's policy, which no session can see: `on` means
+  // no more than `local` where there is no synchronous standby.
+  synchronous_commit: ['off', 'a crash would lose what was acknowledged'],
+  default_transaction_deferrable: [
+    'on',
+    'a BEGIN that failed would go unnoticed, and half a mutation would be kept',
+  ],
+  default_transaction_read_only: ['on', 'nothing could be claimed'],
+};
+
+const FIT_VALUES: Readonly<Record<string, string>> = {
+  statement_timeout: '28s',
+  idle_in_transaction_session_timeout: '28s',
+  synchronous_commit: 'on',
+  default_transaction_deferrable: 'off',
+  default_transaction_read_only: 'off',
+};
+
+function unfitSettings(settings: ServerAnswer['settings']): Unfit[] {
+  return SETTINGS.flatMap((name) => {
+    const [unfitValue, why] = UNFIT_VALUES[name];
+    const value = settings[name] as string;
+    return value === unfitValue ? [{ kind: 'setting', name, value, why } as const] : [];
+  });
+}
+
+/** What a role uses of the schema, as a part of the greeting. */
+export interface Needs {
+  /** Rights on tables, by table: `INSERT`, or on one column: `UPDATE (created_at)`. */
+  readonly tables: Readonly<Record<string, readonly string[]>>;
+  /** Functions with their argument types, such as `claim_marker(text, text, timestamptz)`. */
+  readonly functions?: readonly string[];
+  /** The migration that brought what is named here. */
+  readonly migration: string;
+}
+
+/** Asks for rights in the catalogs, where what is not there is NULL and no error. */
+export function needsPart(
+  name: string,
+  { tables, functions = [], migration }: Needs,
+): GreetingPart {
+  const wanted = [
+    ...Object.entries(tables).flatMap(([table, rights]) =>
+      rights.map((right) => ({ on: table, right, sql: tableRight(table, right) })),
+    ),
+    ...functions.map((on) => ({
+      on,
+      right: 'EXECUTE',
+      sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`,
+    })),
+  ];
+  return {
+    name,
+    sql: () => `ARRAY[${wanted.map(({ sql }) => sql).join(', ')}]`,
+    judge: (answer) => {
+      const missing = new Set<string>();
+      return wanted.flatMap(({ on, right }, n): Unfit[] => {
+        const isGranted = (answer as (boolean | null)[])[n];
+        if (isGranted || missing.has(on)) return [];
+        if (isGranted === false) return [{ kind: 'right', right, on }];
+        missing.add(on);
+        return [{ kind: 'missing', object: on, migration }];
+      });
+    },
+  };
+}
+
+function tableRight(table: string, right: string): string {
+  const [, privilege, column] = /^(\w+) \((\w+)\)$/.exec(right) ?? [];
+  return column
+    ? `has_column_privilege(to_regclass('${table}'), '${column}', '${privilege}')`
+    : `has_table_privilege(to_regclass('${table}'), '${right}')`;
+}
+
+async function refuseUnfit(
+  client: ClientBase,
+  server: ServerAnswer,
+  unfit: readonly Unfit[],
+): Promise<void> {
+  if (server.isStandby) {
+    throw new Error(
+      'Connection terminated: this server is a standby (pg_is_in_recovery), which takes no writes. After a failover the right one answers under this address in a moment; a reader endpoint never will.',
+    );
+  }
+  if (unfit.length === 0) return;
+  const found = await findCauses(client, unfit);
+  if (unfit.length === 1 && isReadOnlyAsAWhole(unfit, found)) {
+    throw new Error(
+      'Connection terminated: this server is read-only as a whole (default_transaction_read_only in its configuration), as it is during a switchover or when its disk is full.',
+    );
+  }
+  const { role, database } = server;
+  const list = unfit.map((one) => `\n- ${describe(one, server, found)}`).join('');
+  throw new ConfigError(
+    `Configuration: the role "${role}" in the database "${database}" cannot keep the promise.${list}\nNothing was done. New connections take the changes up; see docs/database.md.`,
+  );
+}
+
+/** Where a setting comes from, and where what is missing is after all. */
+interface Causes {
+  readonly sources: Readonly<Record<string, string>>;
+  readonly schemas: Readonly<Record<string, string>>;
+}
+
+/** A second statement, on the way to a refusal alone: the greeting itself stays cheap. */
+async function findCauses(client: ClientBase, unfit: readonly Unfit[]): Promise<Causes> {
+  const settings = unfit.flatMap((one) => (one.kind === 'setting' ? [one.name] : []));
+  const objects = unfit.flatMap((one) => (one.kind === 'missing' ? [bareName(one.object)] : []));
+  const asking = client.query<{ causes: Causes }>(
+    `SELECT json_build_object(
+       'sources', (SELECT coalesce(json_object_agg(name, source), '{}') FROM pg_settings
+                    WHERE name = ANY ($1)),
+       'schemas', (SELECT coalesce(json_object_agg(name, schema), '{}') FROM (
+                     SELECT relname AS name, relnamespace::regnamespace::text AS schema FROM pg_class
+                      WHERE relname = ANY ($2) AND relkind IN ('r', 'p')
+                     UNION SELECT proname, pronamespace::regnamespace::text FROM pg_proc
+                      WHERE proname = ANY ($2)) elsewhere)) AS causes`,
+    [settings, objects],
+  );
+  try {
+    const { rows } = await answeredAtOnce(client, asking);
+    return rows[0]?.causes ?? NO_CAUSES;
+  } catch (error) {
+    if (error instanceof SilenceError) throw error;
+    return NO_CAUSES; // The refusal matters more than its details.
+  }
+}
+
+const NO_CAUSES: Causes = { sources: {}, schemas: {} };
+
+/** Set for this role, this database or this connection it is a choice; for the whole server it is its state. */
+const CHOSEN = new Set(['user', 'database', 'database user', 'client', 'session']);
+
+function isReadOnlyAsAWhole([one]: readonly Unfit[], { sources }: Causes): boolean {
+  if (one?.kind !== 'setting' || one.name !== 'default_transaction_read_only') return false;
+  const source = sources[one.name];
+  return source !== undefined && !CHOSEN.has(source);
+}
+
+function describe(one: Unfit, server: ServerAnswer, { sources, schemas }: Causes): string {
+  const login = quoted(server.login);
+  const database = quoted(server.database);
+  switch (one.kind) {
+    case 'setting': {
+      const value = one.value === '0' ? '0 (no limit)' : one.value;
+      const source = sources[one.name];
+      const role = source === 'database user' ? `${login} IN DATABASE ${database}` : login;
+      const mend =
+        source === 'client'
+          ? "It comes with the connection itself (the URL's options, or PGOPTIONS): take it out there."
+          : `Say: ALTER ROLE ${role} SET ${one.name} = '${FIT_VALUES[one.name]}';`;
+      return `${one.name} is ${value}, so ${one.why}. ${mend}`;
+    }
+    case 'missing': {
+      const schema = schemas[bareName(one.object)];
+      const hint =
+        schema === undefined
+          ? `Run migrate(databaseUrl) (migration ${one.migration}).`
+          : `There is one of its name in the schema ${schema}. Where it is an older one, run migrate(databaseUrl) (migration ${one.migration}); where the role does not see it, say: GRANT USAGE ON SCHEMA ${schema} TO ${quoted(server.role)}; ALTER ROLE ${login} IN DATABASE ${database} SET search_path = ${schema}, public;`;
+      return `${one.object} is missing. ${hint}`;
+    }
+    case 'right': {
+      const kind = one.right === 'EXECUTE' ? 'FUNCTION ' : '';
+      return `the right to ${one.right} is missing. Say: GRANT ${one.right} ON ${kind}${one.on} TO ${quoted(server.role)};`;
+    }
+  }
+}
+
+function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+function bareName(object: string): string {
+  return object.replace(/\(.*$/, '');
+}
