@@ -6,7 +6,7 @@ import type { Mutation } from '../../shared/idempotency/contract.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import { redisFastPath } from '../../shared/redis/fast-path.ts';
 import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
-import { propertiesOf } from './support/template.ts';
+import { ofType, propertiesOf } from './support/template.ts';
 
 beforeAll(() => packagedTemplate('own'), PACKAGING_TIMEOUT_MS);
 
@@ -105,16 +105,23 @@ needsRedis.each([
   expect(await admin.call('ACL', 'DRYRUN', name, ...command)).toMatch(/no permissions/i);
 });
 
-needsRedis(
-  'the default user that a group must have can do nothing, and cannot log in',
-  async () => {
-    const template = await packagedTemplate('own');
-    const { AccessString } = propertiesOf<User>(template, 'CacheDefaultUser');
-    const { url, admin, name } = await login(AccessString);
-    expect(await admin.call('ACL', 'DRYRUN', name, 'PING')).toMatch(/no permissions/i);
-    const client = new Redis(url, { lazyConnect: true, retryStrategy: () => null });
-    client.on('error', () => {});
-    await expect(client.connect().then(() => client.ping())).rejects.toThrow();
-    client.disconnect();
-  },
-);
+test('deploy A1: every user of a Valkey group signs in with IAM or a password', async () => {
+  const template = await packagedTemplate('own');
+  const groups = ofType(template, 'AWS::ElastiCache::UserGroup');
+  const described = groups.map(([id]) =>
+    propertiesOf<{ Engine: string; UserIds: { Ref: string }[] }>(template, id),
+  );
+  const ids = described.flatMap(({ UserIds }) => UserIds.map(({ Ref }) => Ref));
+  expect(described.map(({ Engine }) => Engine)).toEqual(['valkey']);
+  expect(ids).toContain('CacheUser');
+  // AWS: "A user group configured for the VALKEY engine can only contain users who are using an
+  // authentication mechanism (either password or IAM)".
+  for (const id of ids) {
+    const user = propertiesOf<Partial<User>>(template, id);
+    expect([id, user.AuthenticationMode]).toEqual([
+      id,
+      { Type: expect.stringMatching(/^(iam|password)$/) },
+    ]);
+    expect(user).not.toHaveProperty('NoPasswordRequired');
+  }
+});
