@@ -1,6 +1,7 @@
 /** The compiled template against AWS' own description of its resources: no account is needed for that. */
-import { appendFile, readdir, readFile, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { projectFolder } from '../../infra/local/project.ts';
@@ -8,7 +9,7 @@ import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { copyProject } from '../local/fixtures/project-copy.ts';
 import { checkProperties } from './support/check-properties.ts';
 import { checkReferences } from './support/check-references.ts';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { PACKAGING_TIMEOUT_MS, packagedTemplate, runPackage } from './support/package-service.ts';
 import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
 
 beforeAll(async () => {
@@ -178,6 +179,25 @@ test('the stores are encrypted, protected, and reached without a password', asyn
         DYNAMODB_TABLE: 'backstop-dev',
       },
     ]);
+  }
+});
+
+test('deploy A2: a stage without an issuer of its own is not packaged, and a sentence says why', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'backstop-refused-'));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const refusal = await runPackage(join(folder, 'package'), ['--stage', 'prod']);
+  for (const name of ['jwtIssuer', 'jwtAudience']) {
+    expect(refusal).toContain(`The parameter ${name} is not set for this stage.`);
+  }
+  for (const variant of ['own', 'existing'] as const) {
+    const { JwtConfiguration } = propertiesOf(
+      await packagedTemplate(variant),
+      'HttpApiAuthorizerCallers',
+    );
+    expect(JwtConfiguration).toEqual({
+      Issuer: 'https://issuer.example/',
+      Audience: ['some-client'],
+    });
   }
 });
 

@@ -12,11 +12,17 @@ import { copyProject } from '../../local/fixtures/project-copy.ts';
 import { eventually } from '../../support/waiting.ts';
 import type { Template } from './template.ts';
 
-const VARIANTS = {
+const CALLERS = ['jwtIssuer=https://issuer.example/', 'jwtAudience=some-client'];
+
+/** Each of its own stage: nothing that they share is told apart by anything else. */
+const STAGES = { own: 'dev', existing: 'prod', local: 'local' } as const;
+
+const PARAMS = {
   /** Everything is made. */
-  own: [],
+  own: CALLERS,
   /** Network, database and cache are there already. */
   existing: [
+    ...CALLERS,
     'vpcId=vpc-0a1',
     'subnetIds=subnet-0a1,subnet-0b2,subnet-0c3',
     'databaseHost=proxy.example',
@@ -30,6 +36,7 @@ const VARIANTS = {
     'cacheSecurityGroupId=sg-0c3',
     'alarmEmail=somebody@example.com',
   ],
+  local: [],
 } as const;
 
 /** What a developer may have set for `npm start`; none of it may reach a deployment. */
@@ -46,7 +53,7 @@ const DEVELOPERS = {
 /** For `beforeAll`: some ten seconds, and more where the machine has other things to do. */
 export const PACKAGING_TIMEOUT_MS = 180_000;
 
-export type Variant = keyof typeof VARIANTS | 'local';
+export type Variant = keyof typeof STAGES;
 
 /** The compiled template. */
 export async function packagedTemplate(variant: Variant): Promise<Template> {
@@ -74,11 +81,13 @@ export async function packagedFolder(variant: Variant): Promise<string> {
 }
 
 async function packageInto(folder: string, variant: Variant): Promise<string> {
+  const params = PARAMS[variant].flatMap((param) => ['--param', param]);
+  return runPackage(folder, ['--stage', STAGES[variant], ...params]);
+}
+
+/** @returns `ok`, or all that was said. */
+export async function runPackage(folder: string, options: readonly string[]): Promise<string> {
   const project = await copyProject({ modules: 'link' });
-  const options =
-    variant === 'local'
-      ? ['--stage', 'local']
-      : VARIANTS[variant].flatMap((param) => ['--param', param]);
   const home = `${folder}.home`;
   try {
     await mkdir(home);
