@@ -35,7 +35,7 @@ export interface DynamoService {
 
 export function createDynamoService(config: Config): DynamoService {
   const logger = createLogger('backstop');
-  const meter = createMeter('backstop');
+  const meter = createMeter('backstop', config.stage);
   const table = createTable({
     name: config.dynamoTable,
     endpoint: config.dynamoEndpoint,

@@ -32,7 +32,7 @@ export type PurgeAnswer = PurgeResult;
 /** The scheduled purge, on connections and a role of its own. */
 export function createPurge(config: Config): Purge {
   const logger = createLogger('backstop-purge');
-  const meter = createMeter('backstop-purge');
+  const meter = createMeter('backstop-purge', config.stage);
   const { pool } = createDatabase({
     connectionString: config.purgeDatabaseUrl,
     password: databasePassword(config, config.purgeDatabaseUrl),

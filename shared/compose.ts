@@ -42,7 +42,7 @@ export interface Service {
 
 export function createService(config: Config): Service {
   const logger = createLogger('backstop');
-  const meter = createMeter('backstop');
+  const meter = createMeter('backstop', config.stage);
   const database = createDatabase({
     connectionString: config.databaseUrl,
     password: databasePassword(config, config.databaseUrl),

@@ -25,6 +25,8 @@ const wholeNumber = (usual: number) => {
 
 const positive = (fallback: number) => z._default(wholeNumber(fallback), fallback);
 
+const STAGE_ERROR = 'it must be 1 to 64 letters, digits, - and _, such as "prod"';
+
 const choice = <Value extends string>(values: readonly [Value, ...Value[]]) =>
   z.enum(values, `set it to ${values.map((value) => `"${value}"`).join(' or ')}, or leave it out`);
 
@@ -43,6 +45,7 @@ const ENVIRONMENT = z.object({
   ),
   DYNAMODB_TABLE: z._default(z.string(), 'backstop'),
   AWS_REGION: z.optional(z.string()),
+  BACKSTOP_STAGE: z._default(z.string().check(z.regex(/^[\w-]{1,64}$/, STAGE_ERROR)), 'local'),
   BACKSTOP_PIPELINE: z._default(choice(['on', 'off']), 'on'),
   BACKSTOP_POOL_MAX: positive(1),
   BACKSTOP_RETENTION_MS: positive(3_600_000),
@@ -76,6 +79,8 @@ export interface Config extends ConnectionConfig {
   /** Undefined: DynamoDB itself, in `awsRegion`. */
   readonly dynamoEndpoint: string | undefined;
   readonly dynamoTable: string;
+  /** A dimension of every metric, so that two stages of one account are told apart. */
+  readonly stage: string;
   readonly pipeline: boolean;
   readonly poolMax: number;
   /** How long a replay is caught at the least. */
@@ -141,6 +146,7 @@ export function loadConfig(environment: Environment = processEnvironment()): Con
     dynamoEndpoint: env.DYNAMODB_ENDPOINT,
     dynamoTable: env.DYNAMODB_TABLE,
     awsRegion: env.AWS_REGION,
+    stage: env.BACKSTOP_STAGE,
     pipeline: env.BACKSTOP_PIPELINE === 'on',
     poolMax: env.BACKSTOP_POOL_MAX,
     retentionMs: env.BACKSTOP_RETENTION_MS,

@@ -30,8 +30,12 @@ export interface CleanupMeasured {
 
 const NAMESPACE = 'Backstop';
 
-export function createMeter(serviceName: string): Meter {
-  const metrics = new Metrics({ namespace: NAMESPACE, serviceName });
+/**
+ * @param stage a dimension of every metric: the stages of one account and region would
+ * otherwise be one metric, and an alarm of one look at what the other emits.
+ */
+export function createMeter(serviceName: string, stage: string): Meter {
+  const metrics = new Metrics({ namespace: NAMESPACE, serviceName, defaultDimensions: { stage } });
   // One blob for each event, filled and published in one go: requests may overlap in one
   // process (serverless-offline), and what lay in the buffer meanwhile would be mixed up.
   const emit = (fill: (metrics: Metrics) => void) => {

@@ -10,7 +10,7 @@ import { ofType, propertiesOf, type Template } from './support/template.ts';
 
 let template: Template;
 beforeAll(async () => {
-  template = await packagedTemplate('own');
+  [template] = await Promise.all([packagedTemplate('own'), packagedTemplate('existing')]);
 }, PACKAGING_TIMEOUT_MS);
 
 const alarm = (id: string) => propertiesOf<Alarm>(template, id);
@@ -95,7 +95,7 @@ test.each(steps)('FastPathFailuresAlarm: %s fails more than ten times a minute',
 });
 
 test('FastPathFailuresAlarm: all steps count together', async () => {
-  const each = await emittedBy(() => steps.forEach(fastPathFailure));
+  const each = await emittedBy(() => steps.forEach((step) => void fastPathFailure(step)));
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
 });
@@ -107,6 +107,49 @@ test('OutcomeUnknownAlarm: one lost answer to COMMIT that could not be found out
   const other = await emittedBy(() => requestThatEnds({ kind: 'already-exists' }));
   expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [unknown])).toBe(true);
   expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [other])).toBe(false);
+});
+
+test('deploy E1: an alarm of one stage does not look at what another stage emits', async () => {
+  const prod = await packagedTemplate('existing');
+  const of = (id: string) => propertiesOf<Alarm>(prod, id);
+  const late = (stage: string) =>
+    emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 901, failed: ['markers'] }, stage));
+  const fine = (stage: string) => emittedBy(() => purgeRun({}, stage));
+  const failures = (stage: string) =>
+    emittedBy(() =>
+      times(11, 'claim' as const).forEach((step) => void fastPathFailure(step, stage)),
+    );
+  const unknown = (stage: string) =>
+    emittedBy(() => requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') }, stage));
+
+  for (const [id, emit] of [
+    ['OldestExpiredAgeAlarm', late],
+    ['PurgeFailuresAlarm', late],
+    ['FastPathFailuresAlarm', failures],
+    ['OutcomeUnknownAlarm', unknown],
+  ] as const) {
+    const theirs = await emit('dev');
+    const own = [...(await emit('prod')), ...theirs];
+    const quiet = [...(await fine('prod')), ...theirs];
+    expect([id, isInAlarm(of(id), times(5, own))]).toEqual([id, true]);
+    expect([id, isInAlarm(of(id), times(5, quiet))]).toEqual([id, false]);
+  }
+  // Whose purge is dead is told, though the other's runs.
+  expect(isInAlarm(of('OldestExpiredAgeAlarm'), times(5, await fine('dev')))).toBe(true);
+});
+
+test('deploy E1: the functions of a stage say its name', async () => {
+  for (const [stage, variant] of [
+    ['dev', 'own'],
+    ['prod', 'existing'],
+  ] as const) {
+    for (const [, { Properties }] of ofType(
+      await packagedTemplate(variant),
+      'AWS::Lambda::Function',
+    )) {
+      expect(Properties).toMatchObject({ Environment: { Variables: { BACKSTOP_STAGE: stage } } });
+    }
+  }
 });
 
 test('every alarm is tested above, tells the topic of both ends, and says what it means', () => {

@@ -20,6 +20,8 @@ interface Shown {
   readonly name: string;
   readonly dimensions?: string;
   readonly dimensionNames?: string;
+  /** Of the ones searched for. */
+  readonly stage?: string;
 }
 
 let shown: Shown[];
@@ -33,7 +35,7 @@ beforeAll(async () => {
 async function emitEverything(): Promise<void> {
   emitted = await emittedBy(async () => {
     purgeRun();
-    steps.forEach(fastPathFailure);
+    steps.forEach((step) => void fastPathFailure(step));
     requestWithoutKey();
     await requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') });
     await requestThatEnds({ kind: 'already-exists' });
@@ -88,7 +90,8 @@ function isOf(sample: Sample, one: Shown): boolean {
     sample.namespace === one.namespace &&
     sample.name === one.name &&
     (one.dimensions === undefined || one.dimensions === dimensions.sort().join()) &&
-    (one.dimensionNames === undefined || one.dimensionNames === names.sort().join())
+    (one.dimensionNames === undefined || one.dimensionNames === names.sort().join()) &&
+    (one.stage === undefined || one.stage === sample.dimensions['stage'])
   );
 }
 
@@ -128,10 +131,11 @@ function shownBy(metric: readonly unknown[]): Omit<Shown, 'where'> {
   const texts = (typeof last === 'object' ? metric.slice(0, -1) : metric) as string[];
   if (texts.length === 0) {
     const { expression } = last as { expression: string };
-    const [, schema, name] =
-      /^SEARCH\('\{([^}]+)\} MetricName="(\w+)"', 'Sum', 60\)$/.exec(expression) ?? [];
+    const [, schema, name, stage] =
+      /^SEARCH\('\{([^}]+)\} MetricName="(\w+)" stage="(\w+)"', 'Sum', 60\)$/.exec(expression) ??
+      [];
     const [namespace = '', ...names] = (schema ?? '').split(',');
-    return { namespace, name: name ?? '', dimensionNames: names.sort().join() };
+    return { namespace, name: name ?? '', dimensionNames: names.sort().join(), stage: stage ?? '' };
   }
   const [namespace = '', name = '', ...rest] = texts;
   const pairs = rest.flatMap((text, n) => (n % 2 === 0 ? [`${text}=${rest[n + 1]}`] : []));

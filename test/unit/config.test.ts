@@ -25,6 +25,7 @@ test('the defaults', () => {
     redisMode: 'single',
     redisAuth: 'password',
     redisCacheName: undefined,
+    stage: 'local',
     pipeline: true,
     poolMax: 1,
     retentionMs: 60 * 60 * 1000,
@@ -70,6 +71,7 @@ test('each value is taken from its variable', () => {
   const config = load({
     PURGE_DATABASE_URL: 'postgres://purge@host/db',
     REDIS_URL: 'redis://host',
+    BACKSTOP_STAGE: 'prod-2',
     BACKSTOP_PIPELINE: 'off',
     BACKSTOP_POOL_MAX: '2',
     BACKSTOP_RETENTION_MS: '7200000',
@@ -96,6 +98,7 @@ test('each value is taken from its variable', () => {
   expect(config).toMatchObject({
     purgeDatabaseUrl: 'postgres://purge@host/db',
     redisUrl: 'redis://host',
+    stage: 'prod-2',
     pipeline: false,
     poolMax: 2,
     retentionMs: 7_200_000,
@@ -168,6 +171,7 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
   test.each([
     ['BACKSTOP_PIPELINE', 'yes', ['"on"', '"off"']],
     ['BACKSTOP_PIPELINE', 'ON', ['"on"', '"off"']],
+    ['BACKSTOP_STAGE', 'prod stage', ['"prod"', '1 to 64']],
     ['BACKSTOP_LEASE_RENEWAL', 'yes', ['"on"', '"off"']],
     ['BACKSTOP_KEY_MODE', 'off', ['"required"', '"optional"']],
     ['BACKSTOP_DATABASE_AUTH', 'IAM', ['"password"', '"iam"']],

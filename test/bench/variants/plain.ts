@@ -28,7 +28,7 @@ const body = z.strictObject({
 
 const config = loadConfig();
 const logger = createLogger('backstop');
-const meter = createMeter('backstop');
+const meter = createMeter('backstop', 'bench');
 const pool = new pg.Pool({ connectionString: config.databaseUrl, max: 1 });
 pool.on('error', () => {});
 

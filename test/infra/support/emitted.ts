@@ -22,9 +22,12 @@ export async function emittedBy(act: () => unknown): Promise<Sample[]> {
   return samplesOf(lines.slice(before));
 }
 
+/** The stage of the package `own`. */
+const STAGE = 'dev';
+
 /** One run of the purge; everything measured unless `measured` says otherwise. */
-export function purgeRun(measured: Partial<CleanupMeasured> = {}): void {
-  createMeter('backstop-purge').cleanup({
+export function purgeRun(measured: Partial<CleanupMeasured> = {}, stage = STAGE): void {
+  createMeter('backstop-purge', stage).cleanup({
     rows: 10,
     batchDurationsSeconds: [0.02, 0.03],
     oldestExpiredAgeSeconds: 0,
@@ -37,16 +40,16 @@ export function purgeRun(measured: Partial<CleanupMeasured> = {}): void {
   });
 }
 
-export function fastPathFailure(step: Step): void {
-  createMeter('backstop').fastPathFailure(step);
+export function fastPathFailure(step: Step, stage = STAGE): void {
+  createMeter('backstop', stage).fastPathFailure(step);
 }
 
 export function requestWithoutKey(): void {
-  createMeter('backstop').keyEmpty();
+  createMeter('backstop', STAGE).keyEmpty();
 }
 
 /** A request on the real road, on a store that answers it with this setback. */
-export async function requestThatEnds(setback: Setback): Promise<void> {
+export async function requestThatEnds(setback: Setback, stage = STAGE): Promise<void> {
   const config = loadConfig();
   const logger = createLogger('test');
   logger.setLogLevel('SILENT');
@@ -61,7 +64,7 @@ export async function requestThatEnds(setback: Setback): Promise<void> {
     {
       config,
       logger,
-      meter: createMeter('backstop'),
+      meter: createMeter('backstop', stage),
       store,
       fastPath: NO_FAST_PATH,
     },
