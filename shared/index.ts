@@ -26,7 +26,7 @@ export {
   type Write,
 } from './dynamodb/work.ts';
 export type { Handler, MutationInput, MutationRoute } from './handlers.ts';
-export { type IfMatch, readIfMatch } from './http/precondition.ts';
+export { acceptsVersion, type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';
 export {
   type HttpResponse,
@@ -37,7 +37,7 @@ export {
   problemResponse,
 } from './http/problems.ts';
 export { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
-export { storableText } from './http/text.ts';
+export { lastSegment, storableText } from './http/text.ts';
 export {
   type FastPath,
   type FastPathMode,

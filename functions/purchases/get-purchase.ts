@@ -1,11 +1,12 @@
-import { deployedService, Problem, type QueryRoute } from '../../shared/index.ts';
+import { deployedService, lastSegment, Problem, type QueryRoute } from '../../shared/index.ts';
 import { findReceipt } from './receipts.ts';
 
 export const getPurchase: QueryRoute = {
   name: 'get-purchase',
   run: async ({ principal, request, service }) => {
-    const id = decodeURIComponent(request.path.split('/').at(-1) ?? '');
-    const receipt = await findReceipt(service.database.pool, principal, id);
+    const id = lastSegment(request.path);
+    const receipt =
+      id === undefined ? undefined : await findReceipt(service.database.pool, principal, id);
     if (!receipt) throw new Problem('NOT_FOUND', 'There is no such purchase of yours.');
     return {
       statusCode: 200,

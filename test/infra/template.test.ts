@@ -182,24 +182,28 @@ test('the stores are encrypted, protected, and reached without a password', asyn
   }
 });
 
-test('deploy A2: a stage without an issuer of its own is not packaged, and a sentence says why', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'backstop-refused-'));
-  onTestFinished(() => rm(folder, { recursive: true }));
-  const refusal = await runPackage(join(folder, 'package'), ['--stage', 'prod']);
-  for (const name of ['jwtIssuer', 'jwtAudience']) {
-    expect(refusal).toContain(`The parameter ${name} is not set for this stage.`);
-  }
-  for (const variant of ['own', 'existing'] as const) {
-    const { JwtConfiguration } = propertiesOf(
-      await packagedTemplate(variant),
-      'HttpApiAuthorizerCallers',
-    );
-    expect(JwtConfiguration).toEqual({
-      Issuer: 'https://issuer.example/',
-      Audience: ['some-client'],
-    });
-  }
-});
+test(
+  'deploy A2: a stage without an issuer of its own is not packaged, and a sentence says why',
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'backstop-refused-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
+    const refusal = await runPackage(join(folder, 'package'), ['--stage', 'prod']);
+    for (const name of ['jwtIssuer', 'jwtAudience']) {
+      expect(refusal).toContain(`The parameter ${name} is not set for this stage.`);
+    }
+    for (const variant of ['own', 'existing'] as const) {
+      const { JwtConfiguration } = propertiesOf(
+        await packagedTemplate(variant),
+        'HttpApiAuthorizerCallers',
+      );
+      expect(JwtConfiguration).toEqual({
+        Issuer: 'https://issuer.example/',
+        Audience: ['some-client'],
+      });
+    }
+  },
+  PACKAGING_TIMEOUT_MS,
+);
 
 test("nothing of the developer's own environment is deployed", async () => {
   expect(JSON.stringify(await packagedTemplate('own'))).not.toContain('developers-own');

@@ -11,7 +11,15 @@ import {
   type TestDatabase,
 } from '../support/database.ts';
 import { startFaultProxy } from '../support/fault-proxy.ts';
-import { answerOf, httpEvent, lambdaContext, newKey, send } from '../support/requests.ts';
+import { captureOutput } from '../support/output.ts';
+import {
+  answerOf,
+  httpEvent,
+  lambdaContext,
+  newKey,
+  restEvent,
+  send,
+} from '../support/requests.ts';
 import { testService } from '../support/service.ts';
 import { seenBlocked } from '../support/waiting.ts';
 
@@ -364,4 +372,30 @@ test('purchases: charged once, with a receipt of its own that only its owner can
   expect([unknown.status, unknown.code]).toEqual([404, 'NOT_FOUND']);
   const sold = await db.sql('SELECT FROM purchases WHERE user_id = $1', [request.principal]);
   expect(sold).toHaveLength(1);
+});
+
+test.each(['', '%00', 'a%00b', '%', '%4', '%zz', '%ff', '%C0%80', '%ED%A0%80', '%2e%2e'])(
+  'C130: /purchases/%j is a receipt that nobody has: 404, and no ERROR line',
+  async (id) => {
+    const { principal } = await newRequest();
+    const lines = captureOutput();
+    const get = testService(db).query(getPurchase);
+    for (const eventOf of [httpEvent, restEvent]) {
+      const event = eventOf({ method: 'GET', path: `/purchases/${id}`, principal });
+      const answer = answerOf(await get(event, lambdaContext()));
+      expect([answer.status, answer.code]).toEqual([404, 'NOT_FOUND']);
+    }
+    expect(lines.map(({ level }) => level)).toEqual(['INFO', 'INFO']);
+  },
+);
+
+test('C130: a receipt is found by its id however the path spells it', async () => {
+  const request = await newRequest({ sku: 'potion', quantity: 1 });
+  const service = testService(db);
+  const { json } = await send(service.recordMutation(createPurchase), request);
+  const id = String(json['id']);
+  const spelled = `/purchases/%${id.charCodeAt(0).toString(16)}${id.slice(1)}`;
+  const event = httpEvent({ method: 'GET', path: spelled, principal: request.principal });
+  const found = await service.query(getPurchase)(event, lambdaContext());
+  expect(answerOf(found).json).toEqual(json);
 });
