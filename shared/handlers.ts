@@ -8,6 +8,7 @@ import type { Context } from 'aws-lambda';
 import type { ZodMiniType } from 'zod/mini';
 import type { Config } from './config.ts';
 import { acceptBody, validateBody } from './http/body.ts';
+import { type IfMatch, readIfMatch } from './http/precondition.ts';
 import { readPrincipal } from './http/principal.ts';
 import { type HttpResponse, Problem } from './http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
@@ -30,6 +31,8 @@ export interface MutationInput<Body, Handle = Tx> {
   readonly principal: string;
   readonly body: Body;
   readonly request: HttpRequest;
+  /** Undefined unless the route `judgesIfMatch`. */
+  readonly ifMatch: IfMatch | undefined;
   readonly once: Once<Handle>;
 }
 
@@ -41,6 +44,12 @@ export interface MutationRoute<Body, Handle = Tx> {
   readonly body: ZodMiniType<Body> | undefined;
   /** Where a client whose key is used up finds the state that decides. */
   readonly stateUrl: string;
+  /**
+   * The work compares the `ifMatch` of its input with the version of what it changes, and throws
+   * VERSION_MISMATCH. Without it a request that carries an If-Match is refused: a client that
+   * asks for a condition must not have it ignored.
+   */
+  readonly judgesIfMatch?: boolean;
   run(input: MutationInput<Body, Handle>): Promise<HttpResponse>;
 }
 
@@ -93,9 +102,18 @@ export function mutationHandler<Body, Handle>(
       .use(httpJsonBodyParser() as Step)
       .use(validateBody(route.body) as Step);
   }
-  return stack.handler((event, { once, principal, http }) =>
-    route.run({ principal, once, request: http, body: event.body as never }),
-  ) as unknown as Handler;
+  return stack.handler((event, { once, principal, http }) => {
+    const ifMatch = readIfMatch(http);
+    if (ifMatch !== undefined && !route.judgesIfMatch) throw unconditional();
+    return route.run({ principal, once, request: http, ifMatch, body: event.body as never });
+  }) as unknown as Handler;
+}
+
+function unconditional(): Problem {
+  return new Problem(
+    'PRECONDITION_MALFORMED',
+    'This request changes nothing that has a version, so If-Match means nothing here. Send it without.',
+  );
 }
 
 export function queryHandler<Served extends Shared>(

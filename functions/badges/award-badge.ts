@@ -1,14 +1,14 @@
 import * as z from 'zod/mini';
 import {
+  acceptsVersion,
   type DynamoTx,
   deployedDynamoService,
   dynamoWork,
   type MutationRoute,
   Problem,
-  readIfMatch,
   storableText,
 } from '../../shared/index.ts';
-import { findProfile, hasVersion, withBadge } from './badges.ts';
+import { findProfile, withBadge } from './badges.ts';
 import { profileResponse } from './responses.ts';
 
 const body = z.strictObject({ badge: storableText(100) });
@@ -18,12 +18,12 @@ export const awardBadge: MutationRoute<z.infer<typeof body>, DynamoTx> = {
   name: 'award-badge',
   body,
   stateUrl: '/players/me/badges',
-  run: ({ principal, body: { badge }, request, once }) => {
-    const ifMatch = readIfMatch(request);
-    return once(
+  judgesIfMatch: true,
+  run: ({ principal, body: { badge }, ifMatch, once }) =>
+    once(
       dynamoWork(async (table) => {
         const profile = await findProfile(table, principal);
-        if (!hasVersion(profile, ifMatch)) {
+        if (!acceptsVersion(ifMatch, profile.dataVersion)) {
           throw new Problem(
             'VERSION_MISMATCH',
             'The badges have changed since the version in If-Match.',
@@ -32,8 +32,7 @@ export const awardBadge: MutationRoute<z.infer<typeof body>, DynamoTx> = {
         const { next, write } = withBadge(table.name, profile, badge);
         return { writes: [write], response: profileResponse(next, true) };
       }),
-    );
-  },
+    ),
 };
 
 export const handler = deployedDynamoService().mutation(awardBadge);

@@ -1,4 +1,4 @@
-import type { IfMatch, Item, Reader, Write } from '../../shared/index.ts';
+import type { Item, Reader, Write } from '../../shared/index.ts';
 
 /** The item of a player in DynamoDB. A badge may be earned more than once: each time is an entry. */
 export interface Profile {
@@ -10,10 +10,6 @@ export interface Profile {
 
 export async function findProfile(table: Reader, userId: string): Promise<Profile> {
   return toProfile(userId, await table.get(keyOf(userId)));
-}
-
-export function hasVersion({ dataVersion }: Profile, ifMatch: IfMatch | undefined): boolean {
-  return ifMatch === undefined || ifMatch === 'any' || ifMatch.includes(dataVersion);
 }
 
 /** The profile with one more badge, and the write that makes it so if it is still as it was read. */

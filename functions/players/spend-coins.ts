@@ -1,12 +1,6 @@
 import * as z from 'zod/mini';
-import {
-  deployedService,
-  type MutationRoute,
-  Problem,
-  readIfMatch,
-  storableText,
-} from '../../shared/index.ts';
-import { insufficientCoins, noSuchPlayer, playerResponse } from './responses.ts';
+import { deployedService, type MutationRoute, storableText } from '../../shared/index.ts';
+import { insufficientCoins, noSuchPlayer, playerHasChanged, playerResponse } from './responses.ts';
 import { COINS_MAX, spendCoins as spend } from './wallet.ts';
 
 const body = z.strictObject({
@@ -19,9 +13,9 @@ export const spendCoins: MutationRoute<z.infer<typeof body>> = {
   name: 'spend-coins',
   body,
   stateUrl: '/players/me',
-  run: ({ principal, body: { amount }, request, once }) => {
-    const ifMatch = readIfMatch(request);
-    return once(async (tx) => {
+  judgesIfMatch: true,
+  run: ({ principal, body: { amount }, ifMatch, once }) =>
+    once(async (tx) => {
       const spent = await spend(tx, principal, amount, ifMatch);
       switch (spent.kind) {
         case 'spent':
@@ -29,15 +23,11 @@ export const spendCoins: MutationRoute<z.infer<typeof body>> = {
         case 'insufficient':
           return insufficientCoins(amount);
         case 'stale':
-          throw new Problem(
-            'VERSION_MISMATCH',
-            'The player has changed since the version in If-Match.',
-          );
+          throw playerHasChanged();
         case 'missing':
           throw noSuchPlayer(principal);
       }
-    });
-  },
+    }),
 };
 
 export const handler = deployedService().mutation(spendCoins);

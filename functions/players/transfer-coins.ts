@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { deployedService, type MutationRoute, Problem, storableText } from '../../shared/index.ts';
-import { insufficientCoins, noSuchPlayer } from './responses.ts';
+import { insufficientCoins, noSuchPlayer, playerHasChanged } from './responses.ts';
 import { COINS_MAX, transferCoins as transfer } from './wallet.ts';
 
 const body = z.strictObject({
@@ -12,11 +12,12 @@ export const transferCoins: MutationRoute<z.infer<typeof body>> = {
   name: 'transfer-coins',
   body,
   stateUrl: '/players/me',
-  run: async ({ principal, body: { to, amount }, once }) => {
+  judgesIfMatch: true,
+  run: async ({ principal, body: { to, amount }, ifMatch, once }) => {
     if (to === principal)
       throw new Problem('BODY_INVALID', 'to: a transfer needs two different players');
     return once(async (tx) => {
-      const transferred = await transfer(tx, { from: principal, to, amount });
+      const transferred = await transfer(tx, { from: principal, to, amount, ifMatch });
       switch (transferred.kind) {
         case 'transferred':
           return {
@@ -27,6 +28,8 @@ export const transferCoins: MutationRoute<z.infer<typeof body>> = {
             },
             body: JSON.stringify({ from: transferred.from, to, amount }),
           };
+        case 'stale':
+          throw playerHasChanged();
         case 'insufficient':
           return insufficientCoins(amount);
         case 'receiver-full':

@@ -1,5 +1,6 @@
 import type { QueryResultRow } from 'pg';
 import {
+  acceptsVersion,
   compareAndSwap,
   type IfMatch,
   type Queryable,
@@ -62,12 +63,27 @@ export async function spendCoins(
 
 export type Transferred =
   | { readonly kind: 'transferred'; readonly from: Player }
-  | { readonly kind: 'insufficient' | 'sender-missing' | 'receiver-missing' | 'receiver-full' };
+  | {
+      readonly kind:
+        | 'insufficient'
+        | 'stale'
+        | 'sender-missing'
+        | 'receiver-missing'
+        | 'receiver-full';
+    };
+
+export interface Transfer {
+  readonly from: string;
+  readonly to: string;
+  readonly amount: number;
+  /** About the sender: the receiver's version is nobody else's business. */
+  readonly ifMatch: IfMatch | undefined;
+}
 
 /** Reads both players, computes, and swaps both by version: what is written is what was judged. */
 export function transferCoins(
   tx: Tx,
-  { from, to, amount }: { readonly from: string; readonly to: string; readonly amount: number },
+  { from, to, amount, ifMatch }: Transfer,
 ): Promise<Transferred> {
   return compareAndSwap<Transferred>(tx, async (isLocking) => {
     const { rows } = await tx.query<PlayerRow>(
@@ -78,6 +94,7 @@ export function transferCoins(
     const sender = rows.find((row) => row.user_id === from);
     const receiver = rows.find((row) => row.user_id === to);
     if (!sender) return { kind: 'sender-missing' };
+    if (!acceptsVersion(ifMatch, sender.data_version)) return { kind: 'stale' };
     if (!receiver) return { kind: 'receiver-missing' };
     if (Number(sender.coins) < amount) return { kind: 'insufficient' };
     if (Number(receiver.coins) > COINS_MAX - amount) return { kind: 'receiver-full' };

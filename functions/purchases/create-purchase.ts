@@ -6,7 +6,7 @@ import {
   type RecordTx,
   storableText,
 } from '../../shared/index.ts';
-import { insufficientCoins, noSuchPlayer } from '../players/responses.ts';
+import { insufficientCoins, noSuchPlayer, playerHasChanged } from '../players/responses.ts';
 import { purchase } from './receipts.ts';
 
 const body = z.strictObject({
@@ -19,9 +19,10 @@ export const createPurchase: MutationRoute<z.infer<typeof body>, RecordTx> = {
   name: 'create-purchase',
   body,
   stateUrl: '/players/me',
-  run: ({ principal, body, once }) =>
+  judgesIfMatch: true,
+  run: ({ principal, body, ifMatch, once }) =>
     once(async (tx) => {
-      const purchased = await purchase(tx, principal, body);
+      const purchased = await purchase(tx, principal, body, ifMatch);
       switch (purchased.kind) {
         case 'purchased':
           return {
@@ -32,6 +33,8 @@ export const createPurchase: MutationRoute<z.infer<typeof body>, RecordTx> = {
             },
             body: JSON.stringify(purchased.receipt),
           };
+        case 'stale':
+          throw playerHasChanged();
         case 'insufficient':
           return insufficientCoins(purchased.coins);
         case 'no-product':

@@ -1,5 +1,12 @@
 import type { QueryResultRow } from 'pg';
-import { compareAndSwap, type Queryable, STALE, type Tx } from '../../shared/index.ts';
+import {
+  acceptsVersion,
+  compareAndSwap,
+  type IfMatch,
+  type Queryable,
+  STALE,
+  type Tx,
+} from '../../shared/index.ts';
 
 export interface Receipt {
   readonly id: string;
@@ -37,13 +44,18 @@ export async function findReceipt(
 export type Purchased =
   | { readonly kind: 'purchased'; readonly receipt: Receipt }
   | { readonly kind: 'insufficient'; readonly coins: number }
-  | { readonly kind: 'no-product' | 'no-player' };
+  | { readonly kind: 'no-product' | 'no-player' | 'stale' };
 
-/** Reads price and player, computes, charges by compare-and-swap, and writes the receipt. */
+/**
+ * Reads price and player, computes, charges by compare-and-swap, and writes the receipt.
+ *
+ * @param ifMatch about the player, whose coins a purchase changes.
+ */
 export function purchase(
   tx: Tx,
   userId: string,
   { sku, quantity }: { readonly sku: string; readonly quantity: number },
+  ifMatch: IfMatch | undefined,
 ): Promise<Purchased> {
   return compareAndSwap<Purchased>(tx, async (isLocking) => {
     const [products, players] = await Promise.all([
@@ -58,6 +70,7 @@ export function purchase(
     const [player] = players.rows;
     if (!product) return { kind: 'no-product' };
     if (!player) return { kind: 'no-player' };
+    if (!acceptsVersion(ifMatch, player.data_version)) return { kind: 'stale' };
     const coins = Number(product.coins) * quantity;
     if (Number(player.coins) < coins) return { kind: 'insufficient', coins };
 

@@ -26,6 +26,11 @@ export function readIfMatch(request: HttpRequest): IfMatch | undefined {
   return tags.flatMap(([, weak, tag]) => (weak === undefined ? [tag as string] : []));
 }
 
+/** Whether `version` (as the ETag says it, without its quotes) is one that the client accepts. */
+export function acceptsVersion(ifMatch: IfMatch | undefined, version: string): boolean {
+  return ifMatch === undefined || ifMatch === 'any' || ifMatch.includes(version);
+}
+
 function membersOf(list: string): RegExpExecArray[] {
   const members: RegExpExecArray[] = [];
   for (let at = 0; at < list.length; at = MEMBER.lastIndex) {

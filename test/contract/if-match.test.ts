@@ -1,0 +1,104 @@
+/** C128: a condition that the client asks for is judged, inside the work, or refused; never ignored. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import * as z from 'zod/mini';
+import { createPurchase } from '../../functions/purchases/create-purchase.ts';
+import { playerOf } from '../support/database.ts';
+import { httpEvent, newKey } from '../support/requests.ts';
+import { ask, expectNoTrace, expectRefusal, openRoad, type Road } from './support.ts';
+
+let road: Road;
+beforeAll(async () => {
+  road = await openRoad();
+});
+afterAll(() => road.close());
+
+const MUTATIONS = [
+  {
+    route: 'spend-coins',
+    handlerOf: (road: Road) => road.spend,
+    path: '/players/me/coins/spend',
+    body: (_to: string) => ({ amount: 10 }) as object,
+  },
+  {
+    route: 'transfer-coins',
+    handlerOf: (road: Road) => road.transfer,
+    path: '/transfers',
+    body: (to: string) => ({ to, amount: 10 }) as object,
+  },
+  {
+    route: 'create-purchase',
+    handlerOf: (road: Road) => road.service.recordMutation(createPurchase),
+    path: '/purchases',
+    body: (_to: string) => ({ sku: 'potion', quantity: 2 }) as object,
+  },
+];
+
+describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
+  async function scene() {
+    const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
+    const handler = handlerOf(road);
+    const send = (ifMatch: string, key = 'K1') =>
+      ask(
+        handler,
+        httpEvent({ path, principal, key, body: body(to), headers: { 'if-match': ifMatch } }),
+      );
+    return { principal, to, send, coins: async () => (await playerOf(road.db, principal)).coins };
+  }
+
+  test('C128: an older version is 412, nothing is done and the key is unused', async () => {
+    const { principal, to, send, coins } = await scene();
+    expectRefusal(await send('"7"'), 412, 'VERSION_MISMATCH');
+    expectRefusal(await send('W/"1"'), 412, 'VERSION_MISMATCH');
+    await expectNoTrace(road, [principal, to]);
+    expect((await send('"7", "1"')).status).toBeLessThan(300);
+    expect(await coins()).toBe(990);
+  });
+
+  test('C128: a retry meets its replay, and no 412 over the version that it made itself', async () => {
+    const { send, coins } = await scene();
+    const first = await send('"1"');
+    const again = await send('"1"');
+    expect(first.status).toBeLessThan(300);
+    expect([again.status, again.text]).toEqual([first.status, first.text]);
+    expect(again.headers['idempotency-replayed']).toBe('true');
+    expectRefusal(await send('"1"', 'K2'), 412, 'VERSION_MISMATCH');
+    expect(await coins()).toBe(990);
+  });
+
+  test('C128: of two who saw the same version, one goes through', async () => {
+    const { send, coins } = await scene();
+    const answers = await Promise.all([send('"1"', 'K1'), send('"1"', 'K2')]);
+    const codes = answers.map(({ code }) => code ?? 'done').sort();
+    expect(codes).toEqual(['VERSION_MISMATCH', 'done']);
+    expect(await coins()).toBe(990);
+  });
+
+  test('C128: * is any version, and what is no entity tag is refused', async () => {
+    const { principal, to, send, coins } = await scene();
+    expectRefusal(await send('7'), 400, 'PRECONDITION_MALFORMED');
+    await expectNoTrace(road, [principal, to]);
+    expect((await send('*')).status).toBeLessThan(300);
+    expect(await coins()).toBe(990);
+  });
+});
+
+test('C128: a mutation that judges no If-Match refuses it, and leaves the key unused', async () => {
+  let runs = 0;
+  const handler = road.service.mutation({
+    name: 'without-version',
+    body: z.strictObject({}),
+    stateUrl: '/',
+    run: ({ once }) => {
+      runs += 1;
+      return once(async () => ({ statusCode: 200, body: 'done' }));
+    },
+  });
+  const principal = await road.newPlayer();
+  const sent = { principal, key: newKey(), body: {} };
+  const refused = await ask(handler, httpEvent({ ...sent, headers: { 'If-Match': '"1"' } }));
+  expectRefusal(refused, 400, 'PRECONDITION_MALFORMED');
+  expect(refused.json['detail']).toContain('has a version');
+  expect(runs).toBe(0);
+  await expectNoTrace(road, [principal]);
+  expect((await ask(handler, httpEvent(sent))).text).toBe('done');
+});
