@@ -131,8 +131,11 @@ export type Setback =
   | { readonly kind: 'unavailable'; readonly cause: unknown; readonly what?: string }
   /** The deadline came first. */
   | { readonly kind: 'late' }
-  /** COMMIT was sent and its answer could not be learned. */
-  | { readonly kind: 'unknown-outcome'; readonly cause: unknown }
+  /**
+   * COMMIT was sent and its answer could not be learned. `isLost`: the transaction had ended
+   * before it, so its effects may stand without a claim and resending is not safe.
+   */
+  | { readonly kind: 'unknown-outcome'; readonly cause: unknown; readonly isLost?: true }
   /** The work threw this, or something permanent is wrong with its SQL. */
   | { readonly kind: 'threw'; readonly error: unknown }
   /** The work returned a 5xx: it goes to the client, and nothing is kept. */

@@ -44,6 +44,7 @@ export function problemOf(
         { retryAfterSeconds: 1 },
       );
     case 'unknown-outcome':
+      if (setback.isLost) return outcomeLost(setback.cause);
       return outcomeUnknown(setback.cause, isUnprotected);
   }
 }
@@ -99,5 +100,13 @@ function outcomeUnknown(cause: unknown, isUnprotected: boolean): Problem {
     'OUTCOME_UNKNOWN',
     'The answer to the commit was lost. Send the same request again with the same key: it takes effect once at most.',
     { retryAfterSeconds: 1, cause },
+  );
+}
+
+function outcomeLost(cause: unknown): Problem {
+  return new Problem(
+    'OUTCOME_UNKNOWN',
+    'The transaction of this request ended before its commit, so it is not known which of its effects stand. Do not send it again. Fetch the state first.',
+    { retryable: false, cause },
   );
 }

@@ -23,8 +23,8 @@ import { openTransaction, type Send, type Transaction, type Tx } from './transac
 export interface Entered {
   /** The transaction's number, by which its COMMIT can be looked up. */
   readonly xid: string;
-  /** When the claim was made, on the server's clock, if step 0 makes it. */
-  readonly markedAtMs?: number;
+  /** When step 0 made the claim, if it makes one: microseconds on the server's clock, as decimal text. */
+  readonly claimedAtUs?: string;
 }
 
 export interface AttemptPlan {
@@ -33,7 +33,7 @@ export interface AttemptPlan {
   /** Sent right before COMMIT; its failure makes a ROLLBACK of it. Answers the time of the mark. */
   beforeCommit?(send: Send, completion: Completion): Promise<number>;
   /** What only this transaction's COMMIT has put there; undefined when it leaves no mark. */
-  readonly mark: Mark | undefined;
+  readonly mark: ((entered: Entered) => Mark) | undefined;
   /** How long after its mark a replay is caught at the least. */
   readonly retentionMs: number;
 }
@@ -57,13 +57,18 @@ export function openAttempt(
     tx: transaction.tx,
     claimed,
     commit: async (completion) => {
-      const { xid, markedAtMs } = await claimed;
+      const entered = await claimed;
+      const refusal = transaction.refusal();
+      if (refusal) {
+        await transaction.end();
+        return { kind: 'threw', error: refusal };
+      }
       const sent = await commit(transaction, completion, plan);
-      const known =
-        sent.kind === 'unknown-outcome' ? await resolve(database, request, xid, plan, sent) : sent;
+      const isOpen = sent.kind === 'unknown-outcome' && !sent.isLost;
+      const known = isOpen ? await resolve(database, request, entered, plan, sent) : sent;
       if (known.kind === 'retry' && request.key === undefined) return final(known);
       if (known.kind !== 'committed') return known;
-      const atMs = known.markedAtMs ?? markedAtMs;
+      const atMs = known.markedAtMs ?? claimedAtMs(entered);
       const expiresAtMs = atMs === undefined ? undefined : atMs + plan.retentionMs;
       const { response, stored } = completion;
       return { kind: 'committed', response, stored, expiresAtMs };
@@ -75,6 +80,10 @@ export function openAttempt(
     },
     withdraw: transaction.endSoon,
   };
+}
+
+function claimedAtMs({ claimedAtUs }: Entered): number | undefined {
+  return claimedAtUs === undefined ? undefined : Number(claimedAtUs) / 1000;
 }
 
 /** Without a key nothing is tried again once COMMIT was sent, however sure its failure is. */
@@ -91,35 +100,56 @@ async function commit(
   plan: AttemptPlan,
 ): Promise<Sent> {
   try {
+    throwIfEndedEarly(transaction);
     const { tag, lastAnswer } = await transaction.commit(
       completion.keepWrites,
       plan.beforeCommit && ((send) => plan.beforeCommit?.(send, completion) as Promise<number>),
     );
+    throwIfEndedEarly(transaction);
     if (tag === 'COMMIT') return { kind: 'committed', markedAtMs: lastAnswer };
     const cause = transaction.firstError();
     const message =
       'The work swallowed an error that had aborted its transaction: nothing was committed.';
     return setbackInWork(cause, new Error(message, { cause }));
   } catch (error) {
-    // FATAL, or a connection lost: it may have been carried out all the same.
-    return isDefiniteFailure(error)
-      ? setbackInWork(error, error)
-      : { kind: 'unknown-outcome', cause: error };
+    const lost = outcomeLost(transaction);
+    if (lost) return lost;
+    if (isDefiniteFailure(error)) return setbackInWork(error, error);
+    // FATAL, or a connection lost, ours or the proxy's: it may have been carried out all the same.
+    transaction.destroy();
+    return { kind: 'unknown-outcome', cause: error };
   } finally {
     await transaction.end();
   }
+}
+
+function throwIfEndedEarly(transaction: Transaction): void {
+  const error = transaction.endedEarly();
+  if (error) throw error;
+}
+
+/**
+ * Where the transaction ended before its time, some statements of the work may stand alone,
+ * without a claim: nothing may be said of them, and nothing tried again.
+ */
+function outcomeLost(
+  transaction: Transaction,
+): Extract<Setback, { kind: 'unknown-outcome' }> | undefined {
+  const cause = transaction.endedEarly();
+  return cause && { kind: 'unknown-outcome', cause, isLost: true };
 }
 
 /** The answer to COMMIT was lost: find out. Without a mark there is nothing to look for. */
 async function resolve(
   database: Database,
   request: PostgresRequest,
-  xid: string,
+  entered: Entered,
   { mark }: AttemptPlan,
   unknown: Extract<Setback, { kind: 'unknown-outcome' }>,
 ): Promise<Sent> {
   if (mark === undefined) return unknown;
-  const fate = await fateOfCommit(database, mark, xid, request.deadlineMs + RESOLVE_MS);
+  const byMs = request.deadlineMs + RESOLVE_MS;
+  const fate = await fateOfCommit(database, mark(entered), entered.xid, byMs);
   switch (fate.kind) {
     case 'committed':
       return fate;
@@ -141,5 +171,7 @@ async function explain(error: unknown, transaction: Transaction): Promise<Setbac
   } catch (claimError) {
     return setbackAtClaim(claimError);
   }
+  const lost = outcomeLost(transaction);
+  if (lost) return lost;
   return setbackInWork(transaction.firstError(), error);
 }

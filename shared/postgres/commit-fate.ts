@@ -10,6 +10,10 @@ export type CommitFate =
 /**
  * A query for what only this transaction's COMMIT has put there: `$1` is its number,
  * `values` follow; it answers `markedAtMs`, or no row.
+ *
+ * The number alone marks nothing. A server that was restored or promoted gives out the same
+ * numbers again, and on a quiet one to the very retry of what was lost; so the mark holds
+ * something that a second transaction cannot have: the claim's time, or the owner's token.
  */
 export interface Mark {
   readonly text: string;
@@ -46,10 +50,6 @@ export async function fateOfCommit(
   return { kind: 'unknown' };
 }
 
-/**
- * The status alone would not do: a server restored from a backup knows the number
- * for another transaction. So the mark must be there too, by the second look at the latest.
- */
 async function askOnce(database: Database, mark: Mark, xid: string, byMs: number) {
   const client = await acquire(database.pool, byMs);
   let isDone = false;
@@ -83,11 +83,13 @@ function isKnown(judgement: Judgement): judgement is CommitFate {
 function judge(answer: Answer | undefined): Judgement {
   if (!answer || answer.isStandby) return { kind: 'unknown' };
   const { status, markedAtMs } = answer;
+  // A visible row is the proof, also when the status is NULL because the number is old.
+  if (markedAtMs !== null) return { kind: 'committed', markedAtMs };
   switch (status) {
     case 'committed':
       // It may have committed behind the snapshot of the question, which the status does
       // not go by and the mark does: the next question will see it.
-      return markedAtMs === null ? { kind: 'unmarked' } : { kind: 'committed', markedAtMs };
+      return { kind: 'unmarked' };
     case 'aborted':
     case 'in progress':
       return { kind: status };

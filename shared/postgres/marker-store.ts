@@ -49,7 +49,7 @@ function planOf(
   }
   return {
     step0: (send) => claimMarker(send, request, deadlineServerMs),
-    mark: markOfMarker(request),
+    mark: (entered) => markOfMarker(request, entered),
     retentionMs,
   };
 }

@@ -19,19 +19,28 @@ export async function claimMarker(
   deadlineServerMs: number,
 ): Promise<Entered> {
   const { rows } = await send<Entered & QueryResultRow>(
-    `SELECT created_at_ms AS "markedAtMs", xid
+    `SELECT ${microsecondsOf('claimed_at')} AS "claimedAtUs", xid
        FROM claim_marker($1, $2, to_timestamp($3::float8 / 1000))`,
     [principal, key, deadlineServerMs],
   );
   return rows[0] as Entered;
 }
 
-/** The row itself bears the number of the transaction that put it there. */
-export function markOfMarker({ principal, key }: Identity): Mark {
+/**
+ * The row bears the number of the transaction that put it there (its xmin, since the claim never
+ * stands behind a savepoint) and the claim's time.
+ */
+export function markOfMarker({ principal, key }: Identity, { claimedAtUs }: Entered): Mark {
   return {
-    text: `SELECT extract(epoch FROM created_at)::float8 * 1000 AS "markedAtMs"
+    text: `SELECT extract(epoch FROM created_at)::float8 * 1000
              FROM player_mutation_idempotency
-            WHERE user_id = $2 AND request_id = $3 AND xmin = $1::xid8::xid`,
-    values: [principal, key],
+            WHERE user_id = $2 AND request_id = $3 AND xmin = $1::xid8::xid
+              AND ${microsecondsOf('created_at')} = $4`,
+    values: [principal, key, claimedAtUs],
   };
+}
+
+/** A time as it can be compared: as float8, one in four differs from itself by a rounding. */
+function microsecondsOf(timestamptz: string): string {
+  return `(extract(epoch FROM ${timestamptz}) * 1000000)::bigint::text`;
 }

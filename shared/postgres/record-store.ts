@@ -115,7 +115,7 @@ async function claimAndOpen(
   const attempt = openAttempt(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
     beforeCommit: (send, { stored }) => publishRecord(send, claim.id, request.token, stored),
-    mark: markOfRecord(claim.id, request.token),
+    mark: () => markOfRecord(claim.id, request.token),
     retentionMs,
   });
   return withLease(attempt, () => renew(options, claim.id, request.token));

@@ -43,9 +43,16 @@ export function meaningOf(error: unknown): Meaning | undefined {
   return isConnectionLoss(error) ? 'connection' : undefined;
 }
 
-/** Did the server itself say that the statement failed, with the session still whole? */
+/**
+ * Did the server itself say that the statement failed, with the session still whole?
+ *
+ * Not in the classes 08 and 57P, whatever the severity: a proxy or pooler that has lost its
+ * backend at COMMIT reports that as an error of its own, and knows no more than we do.
+ */
 export function isDefiniteFailure(error: unknown): boolean {
-  return isDatabaseError(error) && error.severity === 'ERROR';
+  return (
+    isDatabaseError(error) && error.severity === 'ERROR' && !/^(?:08|57P)/.test(error.code ?? '')
+  );
 }
 
 /** By name too: a bundle may hold a second copy of the class. */

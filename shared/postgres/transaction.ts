@@ -1,15 +1,35 @@
+import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
-import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
+import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../clock.ts';
 import type { Entered } from './attempt.ts';
+import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
+import { transactionControlIn } from './transaction-control.ts';
 
-/** The caller's hand in the transaction. Refuses queries once the work has settled. */
+/** The work's handle on the transaction. Refuses queries once the work has settled. */
 export interface Tx {
+  /**
+   * One statement, by the extended protocol. The returned promise need not be awaited at once, or
+   * at all: what was sent is in the transaction, and a failure of it aborts the transaction.
+   *
+   * @throws Error for BEGIN, COMMIT, ROLLBACK and the like, which are not sent, in any spelling:
+   * the transaction holds the claim, so the work can neither end it nor leave it. Once refused,
+   * the attempt rolls back and the key stays unused, whatever the work makes of the error.
+   */
   query<Row extends QueryResultRow = QueryResultRow>(
     text: string,
     values?: readonly unknown[],
   ): Promise<QueryResult<Row>>;
-  /** Undoes what the work did so far and keeps the claim, to read afresh and try again. */
+  /**
+   * Runs `fn` behind a savepoint: when it rejects, what it sent is undone, nothing else, and its
+   * error is thrown. Nests. Await it before the work sends more: a statement or a savepoint
+   * beside an open one is refused.
+   */
+  savepoint<T>(fn: () => Promise<T>): Promise<T>;
+  /**
+   * Undoes what the work did so far (inside `savepoint`: what that did so far) and keeps the
+   * claim, to read afresh and try again.
+   */
   restart(): Promise<void>;
 }
 
@@ -20,7 +40,14 @@ export interface Tx {
  */
 const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE DEFERRABLE';
 
-const UNDO_WORK = 'ROLLBACK TO SAVEPOINT work';
+const OPEN_WORK = `SAVEPOINT ${WORK_SAVEPOINT}`;
+const UNDO_WORK = `ROLLBACK TO SAVEPOINT ${WORK_SAVEPOINT}`;
+
+/**
+ * BEGIN waits for nobody, so its answer comes at once or never: a connection that died while the
+ * environment was frozen looks open until TCP notices, minutes later. Nothing was claimed on it.
+ */
+const BEGIN_ANSWER_MS = 1000;
 
 export interface TransactionOptions {
   readonly client: PoolClient;
@@ -42,8 +69,15 @@ export interface Transaction {
   readonly begun: Promise<unknown>;
   /** Has `begun` resolved? */
   isBegun(): boolean;
-  /** The first error that any statement met; it names what broke the transaction. */
+  /** The first error that was not undone since; it names what broke the transaction. */
   firstError(): unknown;
+  /**
+   * Set when the server said that the transaction had ended before our COMMIT or ROLLBACK: what
+   * became of its statements cannot be known.
+   */
+  endedEarly(): Error | undefined;
+  /** The refusal of a statement that would have ended the transaction. */
+  refusal(): Error | undefined;
   /**
    * Sends `last`, if there is one, and COMMIT behind it, which becomes a ROLLBACK when
    * `last` fails.
@@ -56,6 +90,8 @@ export interface Transaction {
   ): Promise<{ readonly tag: string; readonly lastAnswer: T | undefined }>;
   /** Ends it whatever state it is in, and gives the client back or destroys it. Never rejects; twice is once. */
   end(): Promise<void>;
+  /** Loses the connection, so that nobody uses it again; `end` is still owed. */
+  destroy(): void;
   /** As `end`, but soon: what has not been answered by then is not waited for. */
   endSoon(): Promise<void>;
 }
@@ -78,13 +114,25 @@ export function openTransaction(options: TransactionOptions): Transaction {
     () => {}, // The work may throw first, and then nobody asks.
   );
 
-  const query: Tx['query'] = async (text, values) => {
+  const sendWork: Send = async (text, values) => {
     if (isSettled) throw new Error('tx.query: the work has settled, so this query was not sent');
     if (!options.pipeline) await begun;
-    const answer = wire.send<never>(text, values);
+    const answer = wire.sendExtended<never>(text, values);
     answer.catch(() => {}); // Judged behind `begun`, whose error outranks it.
     await begun;
     return answer;
+  };
+  const savepoints = openSavepoints(sendWork);
+  let refusal: Error | undefined;
+
+  const query: Tx['query'] = async (text, values) => {
+    const control = transactionControlIn(text);
+    if (control !== undefined) {
+      refusal ??= refusalOf(control);
+      throw refusal;
+    }
+    savepoints.assertInside();
+    return sendWork(text, values);
   };
 
   const end = () => {
@@ -94,25 +142,49 @@ export function openTransaction(options: TransactionOptions): Transaction {
   };
 
   return {
-    tx: { query, restart: async () => void (await query(UNDO_WORK)) },
+    tx: {
+      query: (text, values) => handled(query<never>(text, values)),
+      savepoint: (fn) => handled(savepoints.run(fn)),
+      restart: () =>
+        handled(query(`ROLLBACK TO SAVEPOINT ${savepoints.innermost()}`).then(() => {})),
+    },
     begun,
     isBegun: () => isBegun,
     firstError: wire.firstError,
+    endedEarly: wire.endedEarly,
+    refusal: () => refusal,
     commit: async (keepWrites, last) => {
       isSettled = true;
       // Failures need no look of their own: COMMIT answers ROLLBACK then.
       if (!keepWrites) wire.send(UNDO_WORK).catch(() => {});
+      wire.expectEnd();
       const answering = last?.(wire.send).catch(() => undefined);
       const { command } = await wire.send('COMMIT');
       return { tag: command, lastAnswer: await answering };
     },
     end,
+    destroy: wire.cut,
     endSoon: async () => {
       const timer = setTimeout(wire.cut, END_SOON_MS);
       await end();
       clearTimeout(timer);
     },
   };
+}
+
+/**
+ * On a duplicate every query of the work rejects; one that nobody awaits would end the process
+ * as an unhandled rejection, though the attempt itself ends as it should.
+ */
+function handled<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
+}
+
+function refusalOf(control: string): Error {
+  return new Error(
+    `tx.query: ${control} was not sent. The transaction belongs to the request: it holds the claim, and COMMIT follows when the work has returned. To undo a part of the work use tx.savepoint(fn); to undo all of it, throw.`,
+  );
 }
 
 /**
@@ -134,7 +206,7 @@ export async function enterTransaction(send: Send, deadlineServerMs: number): Pr
 }
 
 async function sendFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promise<unknown> {
-  const steps = [wire.send(BEGIN), step0(wire.send), wire.send('SAVEPOINT work')];
+  const steps = [wire.send(BEGIN), step0(wire.send), wire.send(OPEN_WORK)];
   // The first in order, not the first in time, is the one to blame.
   const settled = await Promise.allSettled(steps);
   const failed = settled.findIndex(({ status }) => status === 'rejected');
@@ -148,7 +220,7 @@ async function walkFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promis
     throw new BeginError({ reason });
   });
   const claim = await step0(wire.send);
-  await wire.send('SAVEPOINT work');
+  await wire.send(OPEN_WORK);
   return claim;
 }
 
@@ -161,72 +233,128 @@ export class BeginError extends Error {
 }
 
 interface Wire {
+  /** A statement of ours. */
   readonly send: Send;
+  /** A statement of the work's: always by the extended protocol, which takes one statement a text. */
+  readonly sendExtended: Send;
   firstError(): unknown;
+  endedEarly(): Error | undefined;
+  /** What is sent from now on ends the transaction. */
+  expectEnd(): void;
   /** Answers still to come. */
   outstanding(): number;
   /** Loses the connection, and so every answer that is still to come. */
   cut(): void;
-  /** No more is said: there is nothing left to wait for. */
+  /** Nothing more is sent, and nothing is waited for. */
   close(): void;
 }
 
 /** Sends in order, and remembers what the transaction's end must know. */
 function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
-  let outstanding = 0;
+  let sent = 0;
+  let answered = 0;
   let firstError: unknown;
+  let endedEarly: Error | undefined;
+  let isEndExpected = false;
   let previous: Promise<unknown> = Promise.resolve();
+  const outstanding = () => sent - answered;
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
   const cut = () => streamOf(client).destroy();
   const timer = setTimeout(cut, Math.max(1, answerByMs - nowMs()));
+  // The answer may lie in the socket when a process that was busy or frozen gets here: look once more.
+  const cutUnlessBegun = () => setImmediate(() => answered === 0 && cut());
+  const beginTimer = setTimeout(cutUnlessBegun, BEGIN_ANSWER_MS);
 
-  const say: Send = (text, values) =>
+  // Follows each answer. BEGIN's own is judged by its error.
+  const onReady = ({ status }: { readonly status: string }) => {
+    if (status !== 'I' || answered === 0 || endedEarly) return;
+    if (isEndExpected && outstanding() === 0) return;
+    endedEarly = new Error(
+      'The transaction ended before its COMMIT was sent, so nothing is known of what its statements did. The connection was given up.',
+      { cause: firstError },
+    );
+    cut();
+  };
+  connectionOf(client).on('readyForQuery', onReady);
+
+  const submit = <Row extends QueryResultRow>(
+    text: string,
+    values: readonly unknown[] | undefined,
+    isExtended: boolean,
+  ): Promise<QueryResult<Row>> =>
     new Promise((resolve, reject) => {
-      if (pipeline) gather(client);
-      // With a callback, and no object of options: pg clones one at the cost of the whole rest.
-      client.query<never>(text, values as unknown[], (error, result) => {
-        outstanding--;
-        firstError ??= error ?? undefined;
+      if (pipeline) corkWrites(client);
+      let isAnswered = false;
+      const onAnswer = (error: Error | null, result: QueryResult<Row>) => {
+        // pg calls back twice for a value that it cannot serialise.
+        if (!isAnswered) answered++;
+        isAnswered = true;
+        clearTimeout(beginTimer);
+        if (error) firstError ??= error;
+        // ROLLBACK TO, since no other is sent: what failed behind the savepoint is undone.
+        else if (result.command === 'ROLLBACK') firstError = undefined;
         if (error) reject(error);
         else resolve(result);
-      });
+      };
+      // With a callback, and an object of options only where no values choose the extended
+      // protocol: pg clones the object at the cost of the whole rest.
+      const needsMode = isExtended && !values?.length;
+      const query = needsMode ? ({ text, queryMode: 'extended' } as QueryConfig) : text;
+      client.query(query as string, values as unknown[], onAnswer);
     });
 
-  const send: Send = (text, values) => {
-    outstanding++;
-    const answer = pipeline
-      ? say<never>(text, values)
-      : previous.then(() => say<never>(text, values));
-    if (!pipeline) previous = answer.catch(() => {});
-    return answer;
-  };
+  const sender =
+    (isExtended: boolean): Send =>
+    (text, values) => {
+      sent++;
+      const answer = pipeline
+        ? submit<never>(text, values, isExtended)
+        : previous.then(() => submit<never>(text, values, isExtended));
+      if (!pipeline) previous = answer.catch(() => {});
+      return answer;
+    };
   return {
-    send,
+    send: sender(false),
+    sendExtended: sender(true),
     firstError: () => firstError,
-    outstanding: () => outstanding,
+    endedEarly: () => endedEarly,
+    expectEnd: () => {
+      isEndExpected = true;
+    },
+    outstanding,
     cut,
-    close: () => clearTimeout(timer),
+    close: () => {
+      clearTimeout(timer);
+      clearTimeout(beginTimer);
+      connectionOf(client).off('readyForQuery', onReady);
+    },
   };
 }
 
 /**
- * What is said in one turn leaves in one write (of BEGIN, claim, savepoint and the work's
+ * What is sent in one turn leaves in one write (of BEGIN, claim, savepoint and the work's
  * first query together): a system call each is a tenth of the CPU time of a request.
  */
-function gather(client: PoolClient): void {
+function corkWrites(client: PoolClient): void {
   const stream = streamOf(client);
   stream.cork();
   process.nextTick(() => stream.uncork());
 }
 
 function streamOf(client: PoolClient): Duplex {
-  return (client as unknown as { readonly connection: { readonly stream: Duplex } }).connection
-    .stream;
+  return connectionOf(client).stream;
+}
+
+/** Of pg's insides: the socket, and the status behind each answer (ReadyForQuery). */
+function connectionOf(client: PoolClient) {
+  return (client as unknown as { readonly connection: EventEmitter & { readonly stream: Duplex } })
+    .connection;
 }
 
 /** A client returns to the pool idle and with an empty queue, or not at all. */
 async function giveBack({ client }: TransactionOptions, wire: Wire): Promise<void> {
   const isIdle = () => wire.outstanding() === 0 && client.getTransactionStatus() === 'I';
+  wire.expectEnd();
   if (!isIdle()) await wire.send('ROLLBACK').catch(() => {});
   wire.close();
   // On `true` the pool destroys it, and the server ends what was left open.

@@ -15,6 +15,7 @@ export interface Mutant {
 
 const CLAIM = 'test/faults/postgres/claim.test.ts';
 const CONNECTION = 'test/faults/postgres/connection.test.ts';
+const TRANSACTION = 'test/faults/postgres/transaction.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
 const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
@@ -33,7 +34,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'claim-answers',
     fault: 'a used key answers nothing instead of raising',
-    file: 'shared/postgres/migrations/0001_tables.sql',
+    file: 'shared/postgres/migrations/0006_commit_proof.sql',
     from: `  IF claimed_at IS NULL THEN
     RAISE EXCEPTION 'claim_marker: this key was used before' USING ERRCODE = 'IDM01';
   END IF;`,
@@ -89,16 +90,16 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'lost-commit-is-an-abort',
     fault: 'a lost answer to COMMIT is tried again without a look',
     file: 'shared/postgres/attempt.ts',
-    from: `: { kind: 'unknown-outcome', cause: error };`,
-    to: `: { kind: 'retry', because: 'connection', cause: error };`,
+    from: `return { kind: 'unknown-outcome', cause: error };`,
+    to: `return { kind: 'retry', because: 'connection', cause: error };`,
     tests: [CONNECTION],
   },
   {
     id: 'status-without-marker',
     fault: 'any committed transaction of that number is taken for ours',
     file: 'shared/postgres/commit-fate.ts',
-    from: `markedAtMs === null ? { kind: 'unmarked' } : { kind: 'committed', markedAtMs }`,
-    to: `{ kind: 'committed', markedAtMs: markedAtMs ?? 0 }`,
+    from: `return { kind: 'unmarked' };`,
+    to: `return { kind: 'committed', markedAtMs: 0 };`,
     tests: [CONNECTION],
     name: 'the fate of a COMMIT',
   },
@@ -404,5 +405,93 @@ export const MUTANTS: readonly Mutant[] = [
     from: "if (fate.kind === 'unmarked' && wasUnmarked)",
     to: "if (fate.kind === 'unmarked')",
     tests: ['test/faults/postgres/commit-fate.test.ts'],
+  },
+  {
+    id: 'control-is-sent',
+    fault: 'the work may end its transaction',
+    file: 'shared/postgres/transaction.ts',
+    from: 'if (control !== undefined) {',
+    to: 'if (control === "") {',
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'refusal-is-forgotten',
+    fault: 'a refused BEGIN that the work swallows does not end the attempt',
+    file: 'shared/postgres/attempt.ts',
+    from: 'if (refusal) {',
+    to: 'if (refusal && request.key === undefined) {',
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'only-the-first-statement',
+    fault: 'only the first statement of a text is looked at',
+    file: 'shared/postgres/transaction-control.ts',
+    from: 'at = startOfStatement(text, endOfStatement(text, at));',
+    to: 'at = text.length;',
+    tests: ['test/unit/transaction-control.test.ts', TRANSACTION],
+  },
+  {
+    id: 'status-not-looked-at',
+    fault: 'a transaction that ended early is committed as if it were open',
+    file: 'shared/postgres/transaction.ts',
+    from: `if (status !== 'I' || answered === 0 || endedEarly) return;`,
+    to: 'if (status !== "" || endedEarly) return;',
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'simple-protocol',
+    fault: 'a statement without values goes by the simple protocol, which takes several',
+    file: 'shared/postgres/transaction.ts',
+    from: 'const needsMode = isExtended && !values?.length;',
+    to: 'const needsMode = isExtended && text === "";',
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'savepoint-anyone-picks',
+    fault: 'the savepoint of the work has a name that the work may pick',
+    file: 'shared/postgres/savepoints.ts',
+    from: `'backstop_work_7f3a'`,
+    to: `'work'`,
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'queries-unhandled',
+    fault: 'a query that nobody awaits ends the process',
+    file: 'shared/postgres/transaction.ts',
+    from: 'promise.catch(() => {});',
+    to: '',
+    tests: [TRANSACTION],
+  },
+  {
+    id: 'mark-without-time',
+    fault: 'a lost COMMIT is recognised by its number alone',
+    file: 'shared/postgres/markers.ts',
+    from: "AND ${microsecondsOf('created_at')} = $4`",
+    to: 'AND $4::text IS NOT NULL`',
+    tests: [CONNECTION],
+  },
+  {
+    id: 'status-outranks-row',
+    fault: 'a visible mark with an unknown status proves nothing',
+    file: 'shared/postgres/commit-fate.ts',
+    from: 'if (markedAtMs !== null) return',
+    to: 'if (markedAtMs !== null && status !== null) return',
+    tests: ['test/faults/postgres/commit-fate.test.ts'],
+  },
+  {
+    id: 'proxy-error-is-definite',
+    fault: 'an ERROR of class 08 or 57P at COMMIT counts as an abort',
+    file: 'shared/postgres/sqlstate.ts',
+    from: '!/^(?:08|57P)/.test',
+    to: '!/^(?:none)/.test',
+    tests: [CONNECTION],
+  },
+  {
+    id: 'begin-without-limit',
+    fault: 'a BEGIN without an answer is waited for to the end',
+    file: 'shared/postgres/transaction.ts',
+    from: 'const BEGIN_ANSWER_MS = 1000;',
+    to: 'const BEGIN_ANSWER_MS = 100_000;',
+    tests: [CONNECTION],
   },
 ];

@@ -32,3 +32,18 @@ test('a COMMIT behind the snapshot of the question has no mark in it: the next o
 test('what is committed and never marked is another transaction, of a restored server', async () => {
   expect(await fateOf(3)).toEqual({ kind: 'unknown' });
 });
+
+test('core V7: a visible mark is the proof, also of a transaction so old that its status is NULL', async () => {
+  const { database } = testService(db);
+  const frozen = '3';
+  const [row] = await db.sql<{ status: string | null }>(
+    'SELECT pg_xact_status($1::xid8) AS status',
+    [frozen],
+  );
+  expect(row?.status).toBeNull();
+  const mark = { text: 'SELECT 7::float8 WHERE $1 IS NOT NULL', values: [] };
+  expect(await fateOfCommit(database, mark, frozen, Date.now() + 20_000)).toEqual({
+    kind: 'committed',
+    markedAtMs: 7,
+  });
+});

@@ -1,4 +1,4 @@
-import net from 'node:net';
+import type { Client } from 'pg';
 import {
   afterAll,
   afterEach,
@@ -11,9 +11,10 @@ import {
 } from 'vitest';
 import { startPostgres } from '../../../infra/local/postgres.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { migrate } from '../../../shared/index.ts';
+import { migrate, type Service } from '../../../shared/index.ts';
 import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
-import { markOfMarker } from '../../../shared/postgres/markers.ts';
+import { claimMarker, markOfMarker } from '../../../shared/postgres/markers.ts';
+import type { Send } from '../../../shared/postgres/transaction.ts';
 import {
   createTestDatabase,
   markersOf,
@@ -25,6 +26,7 @@ import {
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { probe, takeCoin } from '../../support/probe.ts';
 import { lambdaContext, newKey, send } from '../../support/requests.ts';
+import { rewritingProxy } from '../../support/rewriting-proxy.ts';
 import { testService } from '../../support/service.ts';
 import { urlOf } from '../../support/urls.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
@@ -244,55 +246,63 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 );
 
 /** A proxy that misspells the first BEGIN that passes: the server answers it with an error. */
-async function breakFirstBegin(targetUrl: string): Promise<string> {
+function breakFirstBegin(targetUrl: string): Promise<string> {
   let isBroken = false;
-  const sockets = new Set<net.Socket>();
-  const server = net.createServer((client) => {
-    const target = net.connect(Number(new URL(targetUrl).port), '127.0.0.1');
-    for (const socket of [client, target]) sockets.add(socket.on('error', () => {}));
-    client.on('data', (chunk) => {
-      const at = isBroken ? -1 : chunk.indexOf('BEGIN ISOLATION');
-      if (at >= 0) {
-        isBroken = true;
-        chunk.write('BOGUS', at);
-      }
-      target.write(chunk);
-    });
-    client.on('close', () => target.destroy());
-    target.pipe(client);
+  return rewritingProxy(targetUrl, (chunk) => {
+    const at = isBroken ? -1 : chunk.indexOf('BEGIN ISOLATION');
+    if (at < 0) return chunk;
+    isBroken = true;
+    chunk.write('BOGUS', at);
+    return chunk;
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  return urlOf(targetUrl, { port: (server.address() as net.AddressInfo).port });
 }
 
 describe('the fate of a COMMIT', () => {
-  async function fate(key: string, xid: string, principal = 'fate') {
-    const { database } = testService(db);
-    const mark = markOfMarker({ principal, key });
-    return (await fateOfCommit(database, mark, xid, Date.now() + 2000)).kind;
+  interface Claim {
+    readonly xid: string;
+    readonly claimedAtUs: string;
   }
 
-  async function transaction(key: string, end: 'COMMIT' | 'ROLLBACK'): Promise<string> {
-    const session = await openSession(db.apiUrl);
+  async function fate(key: string, claim: Claim, principal = 'fate') {
+    const mark = markOfMarker({ principal, key }, claim);
+    const { database } = service;
+    return (await fateOfCommit(database, mark, claim.xid, Date.now() + 20_000)).kind;
+  }
+
+  let service: Service;
+  let session: Client;
+  beforeEach(async () => {
+    service = testService(db);
+    session = await openSession(db.apiUrl);
+  });
+
+  async function transaction(key: string, end: 'COMMIT' | 'ROLLBACK'): Promise<Claim> {
     await session.query('BEGIN DEFERRABLE');
-    const { rows } = await session.query(
-      `SELECT xid FROM claim_marker('fate', $1, now() + interval '1 minute')`,
-      [key],
-    );
+    const send: Send = (text, values) => session.query(text, values as unknown[]);
+    const claim = await claimMarker(send, { principal: 'fate', key }, Date.now() + 60_000);
     await session.query(end);
-    return rows[0].xid;
+    return claim as Claim;
   }
 
   test('committed needs the marker to bear that very transaction', async () => {
-    const xid = await transaction('one', 'COMMIT');
+    const claim = await transaction('one', 'COMMIT');
     const other = await transaction('two', 'COMMIT');
-    expect(await fate('one', xid)).toBe('committed');
-    expect(await fate('one', other)).toBe('unknown');
-    expect(await fate('none', xid)).toBe('unknown');
+    expect(await fate('one', claim)).toBe('committed');
+    expect(await fate('one', { ...claim, xid: other.xid })).toBe('unknown');
+    expect(await fate('none', claim)).toBe('unknown');
+  });
+
+  test('core V4: the same transaction number and key with another time is another claim, as after a restore', async () => {
+    const claim = await transaction('restored', 'COMMIT');
+    const before = String(BigInt(claim.claimedAtUs) - 1n);
+    expect(await fate('restored', { ...claim, claimedAtUs: before })).toBe('unknown');
+    expect(await fate('restored', claim)).toBe('committed');
+  });
+
+  test('the time of a claim compares equal to itself, to the microsecond', async () => {
+    for (let n = 0; n < 40; n++) {
+      expect(await fate(`time-${n}`, await transaction(`time-${n}`, 'COMMIT'))).toBe('committed');
+    }
   });
 
   test('aborted is aborted', async () => {
@@ -300,10 +310,92 @@ describe('the fate of a COMMIT', () => {
   });
 
   test('a number from the future, or none that is known, is unknown', async () => {
-    expect(await fate('one', '9223372036854775807')).toBe('unknown');
-    expect(await fate('one', '3')).toBe('unknown');
+    const claimedAtUs = '1';
+    expect(await fate('one', { xid: '9223372036854775807', claimedAtUs })).toBe('unknown');
+    expect(await fate('one', { xid: '3', claimedAtUs })).toBe('unknown');
   });
 });
+
+test('the marker bears the number of its own transaction, and of no subtransaction', async () => {
+  const request = await newRequest();
+  const seen: unknown[] = [];
+  const handler = probe(testService(db), async (tx, principal) => {
+    const { rows } = await tx.query(
+      `SELECT xmin::text = (pg_current_xact_id()::xid)::text AS "isOwn"
+         FROM player_mutation_idempotency WHERE user_id = $1`,
+      [principal],
+    );
+    seen.push(...rows);
+    return takeCoin(tx, principal);
+  });
+  expect((await send(handler, request)).status).toBe(200);
+  expect(seen).toEqual([{ isOwn: true }]);
+});
+
+describe.each(['08006', '57P01'])(
+  'core S1: a proxy answers COMMIT with an ERROR of its own, %s',
+  (code) => {
+    test('when the transaction had committed, its success is found out', async () => {
+      const request = await newRequest();
+      const url = await answerCommitWith(db.apiUrl, code, 'after');
+      const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
+      expect([answer.status, answer.text]).toEqual([200, 'done']);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('when it had not, the whole runs again', async () => {
+      const request = await newRequest();
+      const url = await answerCommitWith(db.apiUrl, code, 'before');
+      const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
+      expect([answer.status, answer.text]).toEqual([200, 'done']);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+  },
+);
+
+/** A proxy that answers the first COMMIT by itself: once it was carried out, or in its place. */
+async function answerCommitWith(
+  targetUrl: string,
+  code: string,
+  when: 'before' | 'after',
+): Promise<string> {
+  const fields = `SERROR\0VERROR\0C${code}\0Mthe backend was lost\0Rproxy\0\0`;
+  const error = Buffer.alloc(5 + fields.length);
+  error.write('E');
+  error.writeInt32BE(4 + fields.length, 1);
+  error.write(fields, 5);
+  const idle = Buffer.from([0x5a, 0, 0, 0, 5, 0x49]);
+  let isDone = false;
+  return rewritingProxy(targetUrl, (chunk, answer, target) => {
+    if (isDone || !chunk.includes(COMMIT)) return chunk;
+    isDone = true;
+    answer(Buffer.concat([error, idle]));
+    if (when === 'before') target.destroy();
+    return when === 'before' ? undefined : chunk;
+  });
+}
+
+describe.each(['on', 'off'])(
+  'core 6: a connection that died in silence, pipelining %s',
+  (pipeline) => {
+    test('BEGIN gets no answer: the connection is given up, and another one serves the request', async () => {
+      const handler = probe(
+        testService({ apiUrl: proxy.url }, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' }),
+        takeCoin,
+      );
+      expect((await send(handler, await newRequest())).status).toBe(200);
+      const { connections } = proxy.traffic;
+      proxy.freezeOpen();
+      const request = await newRequest();
+      const startedMs = performance.now();
+      expect((await send(handler, request, lambdaContext(28_000))).status).toBe(200);
+      expect(proxy.traffic.connections).toBe(connections + 1);
+      // Half of the request's time: without the limit on BEGIN it is used up whole, and ends in 503.
+      expect(performance.now() - startedMs).toBeLessThan(14_000);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+  },
+);
 
 test('C55 Postgres restarts while idle: the process survives, and the next request is served', async () => {
   const folder = await createRunFolder();

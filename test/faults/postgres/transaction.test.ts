@@ -1,0 +1,361 @@
+/**
+ * The transaction is the request's: whatever the work sends, it can neither end nor leave it.
+ * Each case sends three times without Redis, which would hide a lost marker behind its replay.
+ */
+
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import * as z from 'zod/mini';
+import {
+  compareAndSwap,
+  type Handler,
+  type HttpResponse,
+  Problem,
+  STALE,
+  type Tx,
+} from '../../../shared/index.ts';
+import {
+  createTestDatabase,
+  markersOf,
+  playerOf,
+  seedPlayer,
+  type TestDatabase,
+} from '../../support/database.ts';
+import { DONE, takeCoin } from '../../support/probe.ts';
+import { newKey, send } from '../../support/requests.ts';
+import { rewritingProxy } from '../../support/rewriting-proxy.ts';
+import { testService } from '../../support/service.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+});
+afterAll(() => db.drop());
+
+type Work = (tx: Tx, principal: string) => Promise<HttpResponse | Problem>;
+
+const STORES = ['marker', 'record'] as const;
+type StoreName = (typeof STORES)[number];
+
+const modes = STORES.flatMap((store) =>
+  ['on', 'off'].map((pipeline) => ({ store, pipeline }) as const),
+);
+
+async function newRequest() {
+  const principal = `p-${newKey()}`;
+  await seedPlayer(db, principal);
+  return { principal, key: newKey(), body: {} };
+}
+
+/** Markers and records that are committed for this principal. */
+async function claimsOf(principal: string): Promise<number> {
+  const records = await db.sql(
+    `SELECT FROM idempotency_records WHERE account_id = $1 AND status = 'completed'`,
+    [principal],
+  );
+  return records.length + (await markersOf(db, principal)).length;
+}
+
+function around(store: StoreName, apiUrl: string, pipeline: string, work: Work): Handler {
+  const service = testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline });
+  const make = store === 'marker' ? service.mutation : service.recordMutation;
+  return make({
+    name: 'probe',
+    body: z.unknown(),
+    stateUrl: '/players/me',
+    run: ({ once, principal }) => once((tx) => work(tx, principal)),
+  });
+}
+
+describe.each(modes)('the $store store, pipelining $pipeline', ({ store, pipeline }) => {
+  const handlerOf = (work: Work, apiUrl = db.apiUrl) => around(store, apiUrl, pipeline, work);
+
+  describe('C115, core 17, library B1: transaction control is refused, loudly, and the key stays unused', () => {
+    const forms: [string, Work][] = [
+      [
+        'a helper that says BEGIN … ROLLBACK and swallows its error',
+        async (tx, principal) => {
+          try {
+            await tx.query('BEGIN');
+            await tx.query('SELECT 1/0');
+          } catch {
+            await tx.query('ROLLBACK').catch(() => {});
+          }
+          return takeCoin(tx, principal);
+        },
+      ],
+      [
+        'a helper that says BEGIN … COMMIT',
+        async (tx, principal) => {
+          await tx.query('begin');
+          await takeCoin(tx, principal);
+          await tx.query('COMMIT');
+          return DONE;
+        },
+      ],
+      [
+        'ROLLBACK, then an effect',
+        async (tx, principal) => {
+          await tx.query('ROLLBACK').catch(() => {});
+          return takeCoin(tx, principal);
+        },
+      ],
+      [
+        'an effect, COMMIT behind a comment, then a throw',
+        async (tx, principal) => {
+          await takeCoin(tx, principal);
+          await tx.query('/* done */ COMMIT').catch(() => {});
+          throw new Error('after the commit');
+        },
+      ],
+      [
+        'several statements in one text',
+        async (tx, principal) => {
+          await tx.query(`SELECT '${principal}'; COMMIT; BEGIN`).catch(() => {});
+          return takeCoin(tx, principal);
+        },
+      ],
+      [
+        'two-phase commit',
+        async (tx, principal) => {
+          await takeCoin(tx, principal);
+          await tx.query(`PREPARE TRANSACTION 'x'`).catch(() => {});
+          return DONE;
+        },
+      ],
+    ];
+    test.each(forms)('%s', async (_, work) => {
+      const request = await newRequest();
+      const handler = handlerOf(work);
+      for (let n = 0; n < 3; n++) {
+        expect(await send(handler, request)).toMatchObject({ status: 500, code: 'INTERNAL' });
+      }
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 1000, version: 1 });
+      expect(await claimsOf(request.principal)).toBe(0);
+      expect(await send(handlerOf(takeCoin), request)).toMatchObject({ status: 200 });
+    });
+
+    test('the error says what was not sent and what to use in its place', async () => {
+      let message = '';
+      const work: Work = async (tx) => {
+        await tx.query('COMMIT').catch((error: Error) => {
+          message = error.message;
+        });
+        return DONE;
+      };
+      await send(handlerOf(work), await newRequest());
+      expect(message).toMatch(/COMMIT was not sent.*tx\.savepoint\(fn\).*throw/);
+    });
+
+    test('two statements in one text are refused by the server, with values and without', async () => {
+      const request = await newRequest();
+      for (const values of [undefined, [], [1]]) {
+        const handler = handlerOf(async (tx, principal) => {
+          await takeCoin(tx, principal);
+          await tx.query(`SELECT ${values?.length ? '$1::int' : '1'}; SELECT 2`, values);
+          return DONE;
+        });
+        expect((await send(handler, request)).status).toBe(500);
+      }
+      expect((await playerOf(db, request.principal)).coins).toBe(1000);
+    });
+  });
+
+  test('C115: a transaction that ends all the same is never acknowledged and never denied', async () => {
+    for (const [word, coins] of [
+      ['COMMIT', 999],
+      ['ABORT;', 1000],
+    ] as const) {
+      // The text that passes is swapped on the wire for what the client would not send.
+      const url = await swapOnTheWire(db.apiUrl, 'VALUES', word.padEnd(6));
+      const request = await newRequest();
+      const handler = handlerOf(async (tx, principal) => {
+        await takeCoin(tx, principal);
+        await tx.query('VALUES').catch(() => {});
+        return DONE;
+      }, url);
+      const answer = await send(handler, request);
+      expect(answer).toMatchObject({ status: 503, code: 'OUTCOME_UNKNOWN' });
+      expect(answer.json).toMatchObject({ retryable: false });
+      expect(answer.headers['retry-after']).toBeUndefined();
+      expect((await playerOf(db, request.principal)).coins).toBe(coins);
+    }
+  });
+
+  describe('C116, core 14, library S1: queries of a duplicate that nobody awaits in time', () => {
+    test.each<[string, Work]>([
+      [
+        'awaited in turn',
+        async (tx, principal) => {
+          const first = tx.query('SELECT 1');
+          const second = tx.query('UPDATE players SET coins = coins - 1 WHERE user_id = $1', [
+            principal,
+          ]);
+          await first;
+          await second;
+          return DONE;
+        },
+      ],
+      [
+        'one is void',
+        async (tx, principal) => {
+          void tx.query('SELECT 1');
+          return takeCoin(tx, principal);
+        },
+      ],
+    ])(
+      '%s: the duplicate hears that the key is used up, and the process lives',
+      async (_, work) => {
+        const unhandled: unknown[] = [];
+        const note = (reason: unknown) => unhandled.push(reason);
+        process.on('unhandledRejection', note);
+        onTestFinished(() => void process.off('unhandledRejection', note));
+        const request = await newRequest();
+        const handler = handlerOf(work);
+        expect((await send(handler, request)).status).toBe(200);
+        const again = await send(handler, request);
+        expect(again.status).toBe(store === 'marker' ? 409 : 200);
+        expect((await playerOf(db, request.principal)).coins).toBe(999);
+        await new Promise(setImmediate);
+        expect(unhandled).toEqual([]);
+      },
+    );
+  });
+
+  describe('C122, core 7, library S13: savepoints of the work', () => {
+    test.each(['work', 'WORK', 'w'])(
+      'one named %s, then a returned 402: nothing is kept',
+      async (name) => {
+        const request = await newRequest();
+        const handler = handlerOf(async (tx, principal) => {
+          await takeCoin(tx, principal);
+          await tx.query(`SAVEPOINT ${name}`);
+          await takeCoin(tx, principal);
+          return new Problem('INSUFFICIENT_COINS', 'no');
+        });
+        expect((await send(handler, request)).status).toBe(402);
+        expect(await playerOf(db, request.principal)).toEqual({ coins: 1000, version: 1 });
+        expect(await claimsOf(request.principal)).toBe(1);
+      },
+    );
+
+    test('one named work, and compareAndSwap starts anew: one effect', async () => {
+      const request = await newRequest();
+      let tries = 0;
+      const handler = handlerOf((tx, principal) =>
+        compareAndSwap<HttpResponse>(tx, async () => {
+          await takeCoin(tx, principal);
+          await tx.query('SAVEPOINT work');
+          return ++tries === 1 ? STALE : DONE;
+        }),
+      );
+      expect((await send(handler, request)).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('tx.savepoint undoes its own part and nothing else, and nests', async () => {
+      const request = await newRequest();
+      const boom = new Error('boom');
+      const handler = handlerOf(async (tx, principal) => {
+        await takeCoin(tx, principal);
+        const caught = await tx
+          .savepoint(async () => {
+            await takeCoin(tx, principal);
+            await tx.savepoint(() => takeCoin(tx, principal));
+            throw boom;
+          })
+          .catch((error: unknown) => error);
+        expect(caught).toBe(boom);
+        const kept = await tx.savepoint(async () => {
+          await takeCoin(tx, principal);
+          await tx.savepoint(() => tx.query('SELECT 1/0')).catch(() => {});
+          await takeCoin(tx, principal);
+          return 'kept';
+        });
+        expect(kept).toBe('kept');
+        return DONE;
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 997, version: 4 });
+    });
+
+    test('an error of SQL that fn swallows is thrown, and its part is undone', async () => {
+      const request = await newRequest();
+      const handler = handlerOf(async (tx, principal) => {
+        const failed = tx.savepoint(async () => {
+          await takeCoin(tx, principal);
+          await tx.query('SELECT 1/0').catch(() => {});
+        });
+        await expect(failed).rejects.toMatchObject({ code: '25P02' });
+        return takeCoin(tx, principal);
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('what was undone does not decide what the rest of the work means', async () => {
+      const request = await newRequest();
+      let runs = 0;
+      const handler = handlerOf(async (tx, principal) => {
+        await tx.savepoint(() => tx.query('SELECT 1/0')).catch(() => {});
+        if (++runs === 1) {
+          await tx.query(`DO $$ BEGIN RAISE EXCEPTION 'collided' USING ERRCODE = '40001'; END $$`);
+        }
+        return takeCoin(tx, principal);
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect(runs).toBe(2);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+
+    test('a statement or a savepoint beside an open one is refused, since it would be undone with it', async () => {
+      const request = await newRequest();
+      const handler = handlerOf(async (tx, principal) => {
+        const beside = await Promise.allSettled([
+          tx.savepoint(() => takeCoin(tx, principal)),
+          tx.savepoint(() => takeCoin(tx, principal)),
+          takeCoin(tx, principal),
+        ]);
+        expect(beside.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected']);
+        return DONE;
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    });
+  });
+
+  test('core 24: a value that cannot be sent fails its query, and the connection goes on', async () => {
+    const request = await newRequest();
+    const service = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
+    const circular: Record<string, unknown> = {};
+    circular['self'] = circular;
+    const make = store === 'marker' ? service.mutation : service.recordMutation;
+    const handler = make({
+      name: 'probe',
+      body: z.unknown(),
+      stateUrl: '/players/me',
+      run: ({ once, principal }) =>
+        once(async (tx) => {
+          await tx.query('SELECT $1::text', [circular]).catch(() => {});
+          return takeCoin(tx, principal);
+        }),
+    });
+    const pidOf = async () =>
+      (await service.database.pool.query('SELECT pg_backend_pid() AS pid')).rows[0].pid;
+    const pid = await pidOf();
+    expect((await send(handler, request)).status).toBe(200);
+    expect(await pidOf()).toBe(pid);
+  });
+});
+
+/** A proxy that puts `to` in the place of `from`, of the same length, once. */
+function swapOnTheWire(targetUrl: string, from: string, to: string): Promise<string> {
+  expect(to).toHaveLength(from.length);
+  let isSwapped = false;
+  return rewritingProxy(targetUrl, (chunk) => {
+    const at = isSwapped ? -1 : chunk.indexOf(`${from}\0`);
+    if (at < 0) return chunk;
+    isSwapped = true;
+    chunk.write(to, at);
+    return chunk;
+  });
+}

@@ -1,0 +1,54 @@
+import { describe, expect, test } from 'vitest';
+import { transactionControlIn } from '../../shared/postgres/transaction-control.ts';
+
+describe('C115: a statement that ends or begins a transaction is recognised in any spelling', () => {
+  test.each([
+    ['COMMIT', 'COMMIT'],
+    ['commit;', 'COMMIT'],
+    ['; ;\tCommit', 'COMMIT'],
+    ['COMMIT PREPARED $1', 'COMMIT'],
+    ['End Work', 'END'],
+    ['abort', 'ABORT'],
+    ['ROLLBACK', 'ROLLBACK'],
+    ['rollback work and chain', 'ROLLBACK'],
+    ['rollback -- TO SAVEPOINT x', 'ROLLBACK'],
+    ['/* a /* nested */ comment */ -- and\r\n beGin isolation level serializable', 'BEGIN'],
+    ['START TRANSACTION', 'START'],
+    [`PREPARE TRANSACTION 'x'`, 'PREPARE TRANSACTION'],
+    [`prepare/**/transaction 'x'`, 'PREPARE TRANSACTION'],
+    ['INSERT INTO t VALUES (1); COMMIT; BEGIN', 'COMMIT'],
+    [`SELECT 'a;b' || "c;d" || E'\\';' || $$;$$ || $x$;$$;$x$; ROLLBACK`, 'ROLLBACK'],
+    ['SELECT 1 /* ; */ -- ;\n ; /**/ commit', 'COMMIT'],
+  ])('%j is %s', (text, control) => {
+    expect(transactionControlIn(text)).toBe(control);
+  });
+});
+
+describe('C115: what neither ends nor begins a transaction passes', () => {
+  test.each([
+    'SELECT 1',
+    'select 1;',
+    '',
+    ' ; ',
+    'SAVEPOINT work',
+    'RELEASE SAVEPOINT work',
+    'ROLLBACK TO work',
+    'ROLLBACK /* to here */ TO SAVEPOINT work',
+    'rollback transaction to savepoint x',
+    'ROLLBACK WORK -- back\n TO x',
+    'PREPARE plan AS SELECT 1',
+    'SET LOCAL search_path = tenant',
+    `SELECT 'x'; -- COMMIT`,
+    `SELECT ';COMMIT'`,
+    `SELECT E'\\';COMMIT'`,
+    'SELECT ";COMMIT"',
+    'SELECT $$;COMMIT$$',
+    'SELECT $tag$ $$;COMMIT;$$ $tag$',
+    'SELECT /* ; COMMIT */ 1',
+    'CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END',
+    'SELECT $1; SELECT $2',
+    '/* COMMIT',
+  ])('%j', (text) => {
+    expect(transactionControlIn(text)).toBeUndefined();
+  });
+});
