@@ -33,6 +33,64 @@ test('the parameters are those of serverless.yml, and all that replace something
   expect(replacing.filter((name) => !named.includes(name))).toEqual([]);
 });
 
+test('deploy A4: the clean-up after a failed first deployment deletes all that is left', () => {
+  const [, cleanUp = ''] = text.split('### After a first deployment that failed');
+  const [section = ''] = cleanUp.split('\n## ');
+  const left = ofType(template, 'AWS::DynamoDB::Table').concat(
+    ofType(template, 'AWS::RDS::DBCluster'),
+  );
+  expect(left.map(([, { DeletionPolicy }]) => DeletionPolicy)).toEqual(['Retain', 'Snapshot']);
+  for (const command of [
+    'rds delete-db-proxy',
+    'rds delete-db-instance',
+    'rds delete-db-cluster',
+    'rds delete-db-subnet-group',
+    'dynamodb delete-table',
+    'ec2 delete-vpc-endpoints',
+    'ec2 delete-security-group',
+    'ec2 delete-subnet',
+    'ec2 delete-route-table',
+    'ec2 delete-vpc',
+    'logs delete-log-group',
+    'serverless remove',
+  ]) {
+    expect(section).toContain(command);
+  }
+  expect(section).toContain('--no-deletion-protection\n');
+  expect(section).toContain('--no-deletion-protection-enabled');
+  expect(section).toContain('export AWS_REGION=');
+});
+
+test('deploy A4: the region is told, to the AWS CLI and to serverless', () => {
+  expect(text.indexOf('export AWS_REGION=')).toBeLessThan(text.indexOf('aws lambda'));
+  const ofServerless = text.match(/(npx serverless \w+|npm run deploy --)[^`\n]*/g) ?? [];
+  expect(ofServerless.length).toBeGreaterThan(3);
+  for (const command of ofServerless) expect(command).toContain('--region eu-central-1');
+});
+
+test('deploy A6: the pipeline is tried before it is trusted, and the switch is named where one looks', async () => {
+  const [, step = ''] = text.split('\n6. ');
+  expect(step.split('\n### ')[0]).toMatch(/pipeline[\s\S]*`BACKSTOP_PIPELINE=off`/);
+  for (const id of ['ApiErrorsAlarm', 'ProxyPinningAlarm']) {
+    expect(template.Resources[id]?.Properties?.['AlarmDescription']).toContain(
+      'BACKSTOP_PIPELINE=off',
+    );
+    const [, section = ''] = text.split(`### ${id}\n`);
+    expect(section.split('\n###')[0]).toContain('pipeline=off');
+  }
+  for (const [, { Properties }] of ofType(template, 'AWS::Lambda::Function')) {
+    expect(Properties).toMatchObject({ Environment: { Variables: { BACKSTOP_PIPELINE: 'on' } } });
+  }
+});
+
+test('deploy C2: the stack is protected from being removed, and what a removal does is said', () => {
+  const [first = '', after = ''] = text.split('## Upgrading and rolling back');
+  expect(first).toContain(
+    'aws cloudformation update-termination-protection --enable-termination-protection --stack-name backstop-prod',
+  );
+  expect(after).toMatch(/Removing the stack[\s\S]*both database instances are deleted first/);
+});
+
 test('the commands are scripts and functions that exist, the files too', async () => {
   const { scripts } = JSON.parse(await read('package.json')) as { scripts: Record<string, string> };
   const called = [...text.matchAll(/npm run (\w+)/g)].map(([, name]) => name as string);
