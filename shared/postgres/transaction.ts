@@ -291,8 +291,8 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
         isAnswered = true;
         clearTimeout(beginTimer);
         if (error) firstError ??= error;
-        // ROLLBACK TO, since no other is sent: what failed behind the savepoint is undone.
-        else if (result.command === 'ROLLBACK') firstError = undefined;
+        // ROLLBACK TO, and not the tag of a COMMIT that failed: what failed is undone.
+        else if (result.command === 'ROLLBACK' && !isEndExpected) firstError = undefined;
         if (error) reject(error);
         else resolve(result);
       };
