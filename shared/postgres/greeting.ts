@@ -59,6 +59,8 @@ export interface Greeter {
    * @throws Error "Connection terminated…" when the server is a standby, or read-only as a whole.
    */
   greet(client: ClientBase): Promise<void>;
+  /** The last answer to the part of this name. */
+  answerTo(name: string): unknown;
   /** How far the server's clock is ahead of ours, as the last greeting saw it. */
   offsetMs(): number;
 }
@@ -66,6 +68,7 @@ export interface Greeter {
 export function createGreeter(): Greeter {
   const parts = new Map<string, GreetingPart>();
   const greeted = new WeakMap<ClientBase, number>();
+  let answers: ReadonlyMap<string, unknown> = new Map();
   let version = 0;
   let offsetMs = 0;
   return {
@@ -78,11 +81,13 @@ export function createGreeter(): Greeter {
     greet: async (client) => {
       const asked = version;
       const sentMs = nowMs();
-      const { server, unfit } = await ask(client, [...parts.values()]);
+      const { server, unfit, ...found } = await ask(client, [...parts.values()]);
       offsetMs = server.nowMs - (sentMs + nowMs()) / 2;
       await refuseUnfit(client, server, unfit);
+      answers = found.answers;
       greeted.set(client, asked);
     },
+    answerTo: (name) => answers.get(name),
     offsetMs: () => offsetMs,
   };
 }
@@ -90,6 +95,8 @@ export function createGreeter(): Greeter {
 interface Answers {
   readonly server: ServerAnswer;
   readonly unfit: readonly Unfit[];
+  /** By the name of the part. */
+  readonly answers: ReadonlyMap<string, unknown>;
 }
 
 async function ask(client: ClientBase, parts: readonly GreetingPart[]): Promise<Answers> {
@@ -118,8 +125,9 @@ async function askOnce(client: ClientBase, parts: readonly GreetingPart[]): Prom
   );
   const row = rows[0] ?? {};
   const server = row['0'] as ServerAnswer;
-  const unfit = parts.flatMap((part, n) => part.judge?.(row[String(n + 1)], server) ?? []);
-  return { server, unfit: [...unfitSettings(server.settings), ...unfit] };
+  const answers = new Map(parts.map(({ name }, n) => [name, row[String(n + 1)]]));
+  const unfit = parts.flatMap((part) => part.judge?.(answers.get(part.name), server) ?? []);
+  return { server, unfit: [...unfitSettings(server.settings), ...unfit], answers };
 }
 
 const SETTINGS = [
@@ -177,29 +185,21 @@ export interface Needs {
   readonly functions?: readonly string[];
   /** The migration that brought what is named here. */
   readonly migration: string;
+  /** Functions that a later migration made anew: a condition on their row in pg_proc shows it. */
+  readonly renewed?: Readonly<
+    Record<string, { readonly shownBy: string; readonly migration: string }>
+  >;
 }
 
 /** Asks for rights in the catalogs, where what is not there is NULL and no error. */
-export function needsPart(
-  name: string,
-  { tables, functions = [], migration }: Needs,
-): GreetingPart {
-  const wanted = [
-    ...Object.entries(tables).flatMap(([table, rights]) =>
-      rights.map((right) => ({ on: table, right, sql: tableRight(table, right) })),
-    ),
-    ...functions.map((on) => ({
-      on,
-      right: 'EXECUTE',
-      sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`,
-    })),
-  ];
+export function needsPart(name: string, needs: Needs): GreetingPart {
+  const wanted = wantedBy(needs);
   return {
     name,
     sql: () => `ARRAY[${wanted.map(({ sql }) => sql).join(', ')}]`,
     judge: (answer) => {
       const missing = new Set<string>();
-      return wanted.flatMap(({ on, right }, n): Unfit[] => {
+      return wanted.flatMap(({ on, right, migration }, n): Unfit[] => {
         const isGranted = (answer as (boolean | null)[])[n];
         if (isGranted || missing.has(on)) return [];
         if (isGranted === false) return [{ kind: 'right', right, on }];
@@ -208,6 +208,27 @@ export function needsPart(
       });
     },
   };
+}
+
+function wantedBy({ tables, functions = [], migration, renewed = {} }: Needs) {
+  return [
+    ...Object.entries(tables).flatMap(([on, rights]) =>
+      rights.map((right) => ({ on, right, migration, sql: tableRight(on, right) })),
+    ),
+    ...functions.map((on) => ({
+      on,
+      right: 'EXECUTE',
+      migration,
+      sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`,
+    })),
+    ...Object.entries(renewed).map(([on, { shownBy, migration }]) => ({
+      on: `this release's ${on}`,
+      right: 'EXECUTE',
+      migration,
+      // True also where there is none at all: that is said above.
+      sql: `nullif(coalesce((SELECT ${shownBy} FROM pg_proc WHERE oid = to_regprocedure('${on}')), true), false)`,
+    })),
+  ];
 }
 
 function tableRight(table: string, right: string): string {
@@ -297,11 +318,14 @@ function describe(one: Unfit, server: ServerAnswer, { sources, schemas }: Causes
       return `${one.name} is ${value}, so ${one.why}. ${mend}`;
     }
     case 'missing': {
+      if (one.object.startsWith('this release')) {
+        return `${one.object} is missing; there is an older one. Run migrate(databaseUrl) (migration ${one.migration}).`;
+      }
       const schema = schemas[bareName(one.object)];
       const hint =
         schema === undefined
           ? `Run migrate(databaseUrl) (migration ${one.migration}).`
-          : `There is one of its name in the schema ${schema}. Where it is an older one, run migrate(databaseUrl) (migration ${one.migration}); where the role does not see it, say: GRANT USAGE ON SCHEMA ${schema} TO ${quoted(server.role)}; ALTER ROLE ${login} IN DATABASE ${database} SET search_path = ${schema}, public;`;
+          : `There is one of its name in the schema ${schema}: where it is meant, say: GRANT USAGE ON SCHEMA ${schema} TO ${quoted(server.role)}; ALTER ROLE ${login} IN DATABASE ${database} SET search_path = ${schema}, public;`;
       return `${one.object} is missing. ${hint}`;
     }
     case 'right': {
@@ -316,5 +340,5 @@ function quoted(name: string): string {
 }
 
 function bareName(object: string): string {
-  return object.replace(/\(.*$/, '');
+  return object.replace(/^.* |\(.*$/g, '');
 }

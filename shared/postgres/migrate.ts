@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { runner } from 'node-pg-migrate';
+import pg from 'pg';
 
 /**
  * Brings a database to this release's schema: the numbered `.sql` files beside
@@ -13,23 +14,35 @@ export async function migrate(
   databaseUrl: string,
   { directory = migrationsDirectory(), log = () => {} }: MigrateOptions = {},
 ): Promise<string[]> {
-  const applied = await runner({
-    databaseUrl,
-    dir: directory,
-    direction: 'up',
-    count: Number.POSITIVE_INFINITY,
-    migrationsTable: 'backstop_migrations',
-    advisoryLockMode: 'wait',
-    // An older release must not run against a newer schema's leftovers unnoticed.
-    checkOrder: true,
-    log,
+  const client = new pg.Client({ connectionString: databaseUrl });
+  client.on('error', () => {}); // Heard through its queries.
+  // What a migration left out, and who must say what: it does not fail for it.
+  client.on('notice', ({ severity, message }) => {
+    if (severity === 'WARNING') log(`WARNING: ${message}`);
   });
-  return applied.map(({ name }) => name);
+  await client.connect();
+  try {
+    const applied = await runner({
+      dbClient: client,
+      dir: directory,
+      direction: 'up',
+      count: Number.POSITIVE_INFINITY,
+      migrationsTable: 'backstop_migrations',
+      advisoryLockMode: 'wait',
+      // An older release must not run against a newer schema's leftovers unnoticed.
+      checkOrder: true,
+      log,
+    });
+    return applied.map(({ name }) => name);
+  } finally {
+    await client.end();
+  }
 }
 
 export interface MigrateOptions {
   /** The folder of the `.sql` files, where a bundler has moved them. */
   readonly directory?: string;
+  /** Progress, and what the server warns of (roles that could not be made or altered). */
   readonly log?: (line: string) => void;
 }
 

@@ -29,6 +29,8 @@ export interface Database {
    * open already is asked before it is handed out again.
    */
   addToGreeting(part: GreetingPart): void;
+  /** What the server last answered to the part of this name. */
+  greetingAnswer(name: string): unknown;
   /** See `Store.warm`. */
   warm(): Promise<void> | undefined;
   /** A connection beside the pool, for what must not wait for a place in it; the caller ends it. */
@@ -69,6 +71,7 @@ export function createDatabase(options: PoolOptions): Database {
     pool,
     pipeline: options.pipeline,
     addToGreeting: greeter.add,
+    greetingAnswer: greeter.answerTo,
     warm: () => (pool.totalCount === 0 ? connectFirst(pool) : undefined),
     toServerMs: (ourMs) => ourMs + greeter.offsetMs(),
     connectAside: async () => {

@@ -11,12 +11,14 @@ import {
 } from '../idempotency/contract.ts';
 import { decodeStored } from '../idempotency/stored-format.ts';
 import { openAttempt } from './attempt.ts';
-import { needsPart } from './greeting.ts';
 import { acquire, type Database } from './pool.ts';
 import {
   claimRecord,
   markOfRecord,
+  PUBLISH_HOME,
+  type PublishHome,
   publishRecord,
+  RECORD_NEEDS,
   RELEASE,
   RENEW,
   type RecordClaim,
@@ -54,7 +56,7 @@ export interface RecordTx extends Tx {
  */
 export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
   const { database } = options;
-  database.addToGreeting(RECORD_NEEDS);
+  for (const part of [RECORD_NEEDS, PUBLISH_HOME]) database.addToGreeting(part);
   return {
     warm: database.warm,
     begin: async (request) => {
@@ -83,16 +85,6 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
   };
 }
 
-const RECORD_NEEDS = needsPart('records', {
-  tables: { idempotency_records: ['SELECT', 'INSERT', 'UPDATE', 'DELETE'] },
-  functions: [
-    'enter_transaction(timestamptz)',
-    'claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)',
-    'publish_record(bigint, uuid, bytea)',
-  ],
-  migration: '0004_records',
-});
-
 async function claimAndOpen(
   options: RecordStoreOptions,
   request: Mutation,
@@ -112,9 +104,10 @@ async function claimAndOpen(
     client.release();
     return refusalOf(claim, retentionMs);
   }
+  const home = database.greetingAnswer(PUBLISH_HOME.name) as PublishHome;
   const attempt = openAttempt(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
-    beforeCommit: (send, { stored }) => publishRecord(send, claim.id, request.token, stored),
+    beforeCommit: (send, { stored }) => publishRecord(send, home, claim.id, request.token, stored),
     mark: () => markOfRecord(claim.id, request.token),
     retentionMs,
   });

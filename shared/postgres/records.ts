@@ -3,9 +3,10 @@ import type { ClientBase, QueryResultRow } from 'pg';
 import type { Mutation, StoredResponse } from '../idempotency/contract.ts';
 import { encodeStored } from '../idempotency/stored-format.ts';
 import type { Mark } from './commit-fate.ts';
+import { type GreetingPart, needsPart } from './greeting.ts';
 import type { Send } from './transaction.ts';
 
-/** What `claim_record` answers; see 0004_records.sql. */
+/** What `claim_record` answers; see 0008_records_and_grants.sql. */
 export interface RecordClaim extends QueryResultRow {
   readonly outcome: 'claimed' | 'completed' | 'mismatch' | 'unreadable' | 'leased';
   readonly id: string;
@@ -54,8 +55,35 @@ export interface ClaimTimes {
   readonly answerByMs: number;
 }
 
+const PUBLISH = 'publish_record(bigint, uuid, bytea)';
+
+/** What the record store needs of the schema and its role. */
+export const RECORD_NEEDS = needsPart('records', {
+  tables: { idempotency_records: ['SELECT', 'INSERT', 'UPDATE', 'DELETE'] },
+  functions: [
+    'enter_transaction(timestamptz)',
+    'claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)',
+    PUBLISH,
+  ],
+  migration: '0004_records',
+  renewed: { [PUBLISH]: { shownBy: 'prosecdef', migration: '0008_records_and_grants' } },
+});
+
+/** Where `publish_record` is: it is called after the work, which may have changed the search_path. */
+export const PUBLISH_HOME: GreetingPart = {
+  name: 'publish_record',
+  sql: () => `(SELECT json_build_object('schema', pronamespace::regnamespace)
+                 FROM pg_proc WHERE oid = to_regprocedure('${PUBLISH}'))`,
+};
+
+export interface PublishHome {
+  /** As it is written in SQL. */
+  readonly schema: string;
+}
+
 /**
- * The last statement of the mutation's own transaction.
+ * The last statement of the mutation's own transaction. Qualified, since the work may have said
+ * SET LOCAL search_path; under a role that it set, the function's own rights count.
  *
  * @returns when it was completed, on the server's clock.
  * @throws DatabaseError IDM03 when the record is not ours any more: everything is to
@@ -63,13 +91,14 @@ export interface ClaimTimes {
  */
 export async function publishRecord(
   send: Send,
+  { schema }: PublishHome,
   id: string,
   token: string,
   response: StoredResponse | 'tombstone',
 ): Promise<number> {
   const bytes = Buffer.from(encodeStored(response));
   const { rows } = await send<{ completedAtMs: number }>(
-    'SELECT publish_record($1, $2, $3) AS "completedAtMs"',
+    `SELECT ${schema}.publish_record($1, $2, $3) AS "completedAtMs"`,
     [id, token, bytes],
   );
   return (rows[0] as { completedAtMs: number }).completedAtMs;

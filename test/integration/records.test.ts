@@ -252,6 +252,29 @@ test('another request under the key never steals, however old the lease', async 
   owner.open();
 });
 
+test('core 20: an abandoned claim of another fingerprint version is stolen, a live one is not', async () => {
+  const request = await newRequest();
+  const owner = gated('owner');
+  const late = send(recordProbe(owner.work), request);
+  await owner.isInside;
+  await db.sql(`UPDATE idempotency_records SET fingerprint = '0:older' WHERE account_id = $1`, [
+    request.principal,
+  ]);
+  const live = await send(recordProbe(taking('thief')), request);
+  expect([live.code, live.headers['retry-after']]).toEqual(['ABORTED', '2']);
+  await expireLease(request.principal);
+  expect((await send(recordProbe(taking('thief')), request)).text).toBe('thief');
+  owner.open();
+  expect((await late).text).toBe('thief');
+  const replay = await send(recordProbe(taking('third')), request);
+  expect([replay.text, await coinsOf(request.principal)]).toEqual(['thief', 999]);
+  // What it had completed under another version stays closed.
+  await db.sql(`UPDATE idempotency_records SET fingerprint = '0:older' WHERE account_id = $1`, [
+    request.principal,
+  ]);
+  expect((await send(recordProbe(taking('fourth')), request)).code).toBe('ALREADY_EXISTS');
+});
+
 test('a replay takes no lock: it answers while the row is locked', async () => {
   const request = await newRequest();
   const handler = recordProbe(taking('first'));

@@ -276,7 +276,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'publish-unguarded',
     fault: 'an owner that was overtaken publishes all the same',
-    file: 'shared/postgres/migrations/0004_records.sql',
+    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
     from: "WHERE id = p_id AND lease_owner = p_owner AND status = 'in_progress'",
     to: 'WHERE id = p_id',
     tests: [RECORDS],
@@ -294,7 +294,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'steal-without-swap',
     fault: 'two thieves both win',
-    file: 'shared/postgres/migrations/0004_records.sql',
+    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
     from: `
        AND r.lease_owner = found_record.lease_owner
        AND (r.lease_owner = p_owner OR r.lease_expires_at < clock_timestamp())`,

@@ -2,44 +2,81 @@
 -- refuses them as start-up parameters and pins a connection that says SET. They
 -- take effect when the role logs in.
 --
--- Roles belong to the whole server, so another database may have made them. A
--- user who may not create roles (a developer with a database of their own) goes
--- on alone; the service checks at start that its role has the time-outs.
+-- Roles belong to the whole server, so another user may have made them, who alone may
+-- alter them (whom else differs from version to version: so it is tried). And a user who
+-- may not create roles (a developer with a database of their own) goes on alone. Neither
+-- fails the migration: a WARNING names what is left to say, and the service refuses at
+-- its first connection a role that has no time-outs.
 DO $$
+DECLARE
+  settings CONSTANT text[] := ARRAY[
+    -- A statement may take as long as the longest request, which the HTTP API ends
+    -- after 30 s at the latest.
+    'backstop_api statement_timeout 28s',
+    -- The owner of a claim that was frozen or lost holds it until this ends the
+    -- session; without it a retry would hear ABORTED for ever.
+    'backstop_api idle_in_transaction_session_timeout 28s',
+    -- A peer that vanished without a word is noticed after 10 + 3 * 5 s.
+    'backstop_api tcp_keepalives_idle 10',
+    'backstop_api tcp_keepalives_interval 5',
+    'backstop_api tcp_keepalives_count 3',
+    -- One that vanished while its statement waits for a lock, after 5 s.
+    'backstop_api client_connection_check_interval 5s',
+    'backstop_purge statement_timeout 60s',
+    'backstop_purge idle_in_transaction_session_timeout 28s',
+    'backstop_purge tcp_keepalives_idle 10',
+    'backstop_purge tcp_keepalives_interval 5',
+    'backstop_purge tcp_keepalives_count 3'];
+  login text;
+  entry text;
+  setting text[];
+  is_foreign boolean;
+  owed text[];
 BEGIN
-  IF NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user) THEN
-    RAISE WARNING 'backstop: % may not create roles: backstop_api and backstop_purge were left out', current_user;
-    RETURN;
-  END IF;
-  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_api') THEN
-    CREATE ROLE backstop_api LOGIN;
-  END IF;
-  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN
-    CREATE ROLE backstop_purge LOGIN;
-  END IF;
+  FOREACH login IN ARRAY ARRAY['backstop_api', 'backstop_purge'] LOOP
+    BEGIN
+      IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = login) THEN
+        EXECUTE format('CREATE ROLE %I LOGIN', login);
+      END IF;
+    EXCEPTION
+      WHEN duplicate_object THEN NULL; -- Another migration made it meanwhile.
+      WHEN insufficient_privilege THEN
+        RAISE WARNING 'backstop: % may not create roles, so % was left out. Create it and migrate an empty database, or grant your own role what docs/database.md says.', current_user, login;
+        CONTINUE;
+    END;
+    owed := '{}';
+    is_foreign := false;
+    FOREACH entry IN ARRAY settings LOOP
+      setting := string_to_array(entry, ' ');
+      CONTINUE WHEN setting[1] <> login;
+      BEGIN
+        EXECUTE format('ALTER ROLE %I SET %I = %L', login, setting[2], setting[3]);
+      EXCEPTION WHEN insufficient_privilege THEN
+        is_foreign := true;
+        -- Whatever value its owner chose is as good, unless it is none.
+        IF NOT EXISTS (
+          SELECT FROM pg_db_role_setting s JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) chosen
+           WHERE r.rolname = login AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+             AND chosen LIKE setting[2] || '=%' AND chosen !~ '=0[a-z]*$'
+        ) THEN
+          owed := owed || format('ALTER ROLE %I SET %I = %L;', login, setting[2], setting[3]);
+        END IF;
+      END;
+    END LOOP;
+    IF owed <> '{}' THEN
+      RAISE WARNING 'backstop: % may not alter the role %, which somebody else made and which lacks settings. Its owner must say: %', current_user, login, array_to_string(owed, ' ');
+    ELSIF is_foreign THEN
+      RAISE WARNING 'backstop: the role % was made by somebody else and is fit as it is', login;
+    END IF;
+  END LOOP;
 
-  -- A statement may take as long as the longest request, which the HTTP API ends
-  -- after 30 s at the latest.
-  ALTER ROLE backstop_api SET statement_timeout = '28s';
-  -- The owner of a claim that was frozen or lost holds it until this ends the
-  -- session; without it a retry would hear ABORTED for ever.
-  ALTER ROLE backstop_api SET idle_in_transaction_session_timeout = '28s';
-  -- A peer that vanished without a word is noticed after 10 + 3 * 5 s.
-  ALTER ROLE backstop_api SET tcp_keepalives_idle = '10';
-  ALTER ROLE backstop_api SET tcp_keepalives_interval = '5';
-  ALTER ROLE backstop_api SET tcp_keepalives_count = '3';
-  -- One that vanished while its statement waits for a lock, after 5 s.
-  ALTER ROLE backstop_api SET client_connection_check_interval = '5s';
-
-  ALTER ROLE backstop_purge SET statement_timeout = '60s';
-  ALTER ROLE backstop_purge SET idle_in_transaction_session_timeout = '28s';
-  ALTER ROLE backstop_purge SET tcp_keepalives_idle = '10';
-  ALTER ROLE backstop_purge SET tcp_keepalives_interval = '5';
-  ALTER ROLE backstop_purge SET tcp_keepalives_count = '3';
-
-  GRANT SELECT, INSERT ON player_mutation_idempotency TO backstop_api;
-  GRANT SELECT, INSERT, UPDATE ON players TO backstop_api;
-  -- FOR UPDATE needs UPDATE on one column. Nothing else, and on nothing else.
-  GRANT SELECT, DELETE, UPDATE (created_at) ON player_mutation_idempotency TO backstop_purge;
+  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_api') THEN
+    GRANT SELECT, INSERT ON player_mutation_idempotency TO backstop_api;
+    GRANT SELECT, INSERT, UPDATE ON players TO backstop_api;
+  END IF;
+  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN
+    -- FOR UPDATE needs UPDATE on one column. Nothing else, and on nothing else.
+    GRANT SELECT, DELETE, UPDATE (created_at) ON player_mutation_idempotency TO backstop_purge;
+  END IF;
 END
 $$;

@@ -172,13 +172,24 @@ describe('an unfit schema', () => {
     expect(await refusal(db.apiUrl)).toBe('welcome');
   });
 
+  test('library S8: an older schema is refused with the migrations that are missing', async () => {
+    await db.sql(`ALTER FUNCTION publish_record(bigint, uuid, bytea) SECURITY INVOKER`);
+    await db.sql(`DROP FUNCTION claim_marker(text, text, timestamptz)`);
+    await db.sql(`CREATE FUNCTION claim_marker(text, text, timestamptz, OUT created_at_ms float8, OUT xid text)
+      LANGUAGE sql AS 'SELECT 1::float8, NULL'`);
+    const message = await refusal(db.apiUrl);
+    expect(message).toMatch(/this release's claim_marker\(.*migration 0006_commit_proof\)/);
+    expect(message).toMatch(/this release's publish_record\(.*migration 0008_records_and_grants\)/);
+    expect(message.match(/\n- /g)).toHaveLength(2);
+  });
+
   test('a schema that the role does not see is named, with what makes it seen', async () => {
     await limit();
     await grantMarkers();
     await db.sql('ALTER SCHEMA public RENAME TO elsewhere');
     await db.sql('REVOKE USAGE ON SCHEMA elsewhere FROM PUBLIC');
     const message = await refusal(url(), markers);
-    expect(message).toMatch(/There is one of its name in the schema elsewhere\./);
+    expect(message).toMatch(/There is one of its name in the schema elsewhere: /);
     for (const sql of mending(message)) await db.sql(sql);
     expect(await refusal(url(), markers)).toBe('welcome');
   });
