@@ -12,6 +12,10 @@ export interface ConnectionConfig {
   readonly redisAuth: 'password' | 'iam';
   /** The ElastiCache Serverless cache that tokens are signed for. */
   readonly redisCacheName: string | undefined;
+  /** Names this deployment in every Redis key; never undefined where there is a Redis. */
+  readonly namespace: string | undefined;
+  /** In every Redis key; raised when the database was restored. */
+  readonly cacheEpoch: number;
   readonly awsRegion: string | undefined;
   /**
    * Read anew at each call, since whoever runs this process may replace them.
@@ -38,6 +42,11 @@ export function refuseUnsafeConnections(config: ConnectionConfig): void {
     refuseUnsafeDatabase('PURGE_DATABASE_URL', config.purgeDatabaseUrl);
   }
   if (config.redisUrl === undefined) return;
+  if (config.namespace === undefined) {
+    throw new ConfigError(
+      "BACKSTOP_NAMESPACE is not set: without it two deployments on the Redis of REDIS_URL would replay each other's answers. Set it to the name of this deployment, such as its service and stage: shop-prod.",
+    );
+  }
   if (config.redisMode === 'cluster') refuseNoCluster(config.redisUrl);
   if (config.redisAuth === 'iam') {
     needRegion(config, 'BACKSTOP_REDIS_AUTH');

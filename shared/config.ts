@@ -40,6 +40,8 @@ const ENVIRONMENT = z.object({
   BACKSTOP_REDIS_MODE: z._default(choice(['single', 'cluster']), 'single'),
   BACKSTOP_REDIS_AUTH: z._default(choice(['password', 'iam']), 'password'),
   BACKSTOP_REDIS_CACHE_NAME: z.optional(z.string()),
+  BACKSTOP_NAMESPACE: z.optional(z.string()),
+  BACKSTOP_CACHE_EPOCH: positive(1),
   DYNAMODB_ENDPOINT: z.optional(
     z.url('it must be a URL such as http://127.0.0.1:8000; leave it out for DynamoDB itself'),
   ),
@@ -142,6 +144,8 @@ export function loadConfig(environment: Environment = processEnvironment()): Con
     redisMode: env.BACKSTOP_REDIS_MODE,
     redisAuth: env.BACKSTOP_REDIS_AUTH,
     redisCacheName: env.BACKSTOP_REDIS_CACHE_NAME,
+    namespace: env.BACKSTOP_NAMESPACE,
+    cacheEpoch: env.BACKSTOP_CACHE_EPOCH,
     awsCredentials: () => awsCredentialsOf(environment),
     dynamoEndpoint: env.DYNAMODB_ENDPOINT,
     dynamoTable: env.DYNAMODB_TABLE,

@@ -45,6 +45,8 @@ export function openRedisFront(
   };
   const options: FastPathOptions = {
     redis,
+    namespace: config.namespace ?? '',
+    epoch: config.cacheEpoch,
     connectBudgetMs,
     coolDownMs: config.redisCoolDownMs,
     onFailure,

@@ -84,7 +84,8 @@ async function main(): Promise<number> {
   if (url === undefined) return refuse(hint);
   let config: Config;
   try {
-    config = loadConfig({ ...env, DATABASE_URL: url });
+    // A Redis of the shell is none of its business, nor what that would need to be set.
+    config = loadConfig({ ...env, DATABASE_URL: url, REDIS_URL: undefined });
   } catch (error) {
     if (error instanceof ConfigError) return refuse(error.message);
     throw error;

@@ -12,6 +12,7 @@ import type { FastPath, Mutation, Sight } from '../idempotency/contract.ts';
 import { firstConnection } from './client.ts';
 import { decode, encodeCompleted, encodePending } from './entries.ts';
 import { type FastPathOptions, insist, openGuard } from './guard.ts';
+import { entryNames } from './keys.ts';
 
 /** What may pass between the owner's deadline and its release. */
 const PENDING_GRACE_MS = 1000;
@@ -19,8 +20,11 @@ const PENDING_GRACE_MS = 1000;
 /** The value is the whole pending entry, which holds the owner's token. (pcall: it may be no string.) */
 const RELEASE = `if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`;
 
+/** @throws TypeError without a namespace. */
 export function redisFastPath(options: FastPathOptions): FastPath {
   const { redis } = options;
+  const nameOf = entryNames(options);
+  const keyOf = ({ principal, key }: Mutation) => nameOf(principal, key);
   const attempt = openGuard(options);
   /**
    * Those whose SET was sent. Whatever they heard of it, their pending entry may stand
@@ -56,9 +60,4 @@ function sightOf(found: string | null, own: string): Sight {
   // One's own entry is one's own: a command that was sent twice met itself.
   if (found === null || found === own) return { kind: 'claimed' };
   return decode(found) ?? { kind: 'unknown' };
-}
-
-/** Each part is percent-encoded, so that user `t1` with key `a:b` is not `t1:a` with `b`. */
-function keyOf({ principal, key }: Pick<Mutation, 'principal' | 'key'>): string {
-  return `idem:${encodeURIComponent(principal)}:${encodeURIComponent(key)}`;
 }

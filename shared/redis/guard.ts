@@ -11,10 +11,11 @@ import {
 } from 'cockatiel';
 import { monotonicMs } from '../clock.ts';
 import { connected, type RedisClient } from './client.ts';
+import type { Keyspace } from './keys.ts';
 
 export type Step = 'claim' | 'publish' | 'release';
 
-export interface FastPathOptions {
+export interface FastPathOptions extends Keyspace {
   readonly redis: RedisClient;
   /** How long the first request of a process waits for its connection. */
   readonly connectBudgetMs: number;

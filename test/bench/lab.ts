@@ -75,6 +75,7 @@ export async function openLab(): Promise<Lab> {
       const process = startProcess('environment.ts', [bundles[variant]], {
         ...urls,
         DYNAMODB_TABLE: TABLE,
+        BACKSTOP_NAMESPACE: 'bench',
         ...settings,
       });
       const { importMs } = (await process.heard()) as { readonly importMs: number };

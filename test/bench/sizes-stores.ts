@@ -58,6 +58,7 @@ async function measureRedis(url: string, count: number): Promise<Record<string, 
   const redis = createRedis({ url, commandTimeoutMs: 10_000, onError: () => {} });
   const fastPath = redisFastPath({
     redis,
+    namespace: 'bench',
     connectBudgetMs: 10_000,
     coolDownMs: 1000,
     onFailure: (step, error) => {
@@ -121,7 +122,12 @@ async function measureLog(
   const child = fork(new URL('environment.ts', import.meta.url), [file], {
     stdio: ['ignore', log.fd, 'inherit', 'ipc'],
     execArgv: ['--disable-warning=ExperimentalWarning'],
-    env: { NODE_ENV: 'production', DATABASE_URL: url.href, REDIS_URL: redisUrl },
+    env: {
+      NODE_ENV: 'production',
+      DATABASE_URL: url.href,
+      REDIS_URL: redisUrl,
+      BACKSTOP_NAMESPACE: 'bench',
+    },
   });
   const hasEnded = once(child, 'exit');
   const ask = async (request: RunRequest) => {

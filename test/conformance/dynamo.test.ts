@@ -8,6 +8,7 @@ import {
 } from '../../shared/index.ts';
 import { createTestTable, dynamodbUrl, tableAt } from '../support/dynamodb.ts';
 import { startHttpFaultProxy } from '../support/http-fault-proxy.ts';
+import { TEST_NAMESPACE } from '../support/redis.ts';
 import { eventually } from '../support/waiting.ts';
 import type { OpenRig, RedisMode, Rig } from './rig.ts';
 import { openRigRedis } from './rig-redis.ts';
@@ -42,6 +43,7 @@ async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<Op
   const redis = await openRigRedis(redisMode, (client) =>
     redisResponseCache({
       redis: client,
+      namespace: TEST_NAMESPACE,
       store: 'dynamo',
       connectBudgetMs: 2000,
       coolDownMs: 50,

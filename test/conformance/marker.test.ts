@@ -1,5 +1,6 @@
 import { inject } from 'vitest';
 import { markerStore, redisFastPath, type Tx } from '../../shared/index.ts';
+import { TEST_NAMESPACE } from '../support/redis.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';
 import { conformanceSuite } from './suite.ts';
@@ -26,7 +27,13 @@ function markerRig(pipeline: boolean, redis: 'single' | 'cluster' = 'single'): R
           redis,
           store: (database) => markerStore({ database, retentionMs: 3_600_000 }),
           fastPath: (redis) =>
-            redisFastPath({ redis, connectBudgetMs: 2000, coolDownMs: 50, onFailure: () => {} }),
+            redisFastPath({
+              redis,
+              namespace: TEST_NAMESPACE,
+              connectBudgetMs: 2000,
+              coolDownMs: 50,
+              onFailure: () => {},
+            }),
           claims: 'SELECT FROM player_mutation_idempotency WHERE user_id = $1',
         },
         redisMode,

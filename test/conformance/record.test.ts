@@ -1,5 +1,6 @@
 import { inject } from 'vitest';
 import { type RecordTx, recordStore, redisResponseCache } from '../../shared/index.ts';
+import { TEST_NAMESPACE } from '../support/redis.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';
 import { conformanceSuite } from './suite.ts';
@@ -28,6 +29,7 @@ function recordRig(pipeline: boolean): Rig<RecordTx> {
           fastPath: (redis) =>
             redisResponseCache({
               redis,
+              namespace: TEST_NAMESPACE,
               store: 'record',
               connectBudgetMs: 2000,
               coolDownMs: 50,

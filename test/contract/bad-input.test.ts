@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { spendCoins } from '../../functions/players/spend-coins.ts';
 import { createService, loadConfig } from '../../shared/index.ts';
 import { markersOf, playerOf, seedPlayer } from '../support/database.ts';
+import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';
 import { ALL, BODY_BYTES_MAX } from './faults.ts';
 import { ask, expectNoTrace, expectRefusal, openRoad, type Road, withHeaders } from './support.ts';
@@ -317,6 +318,7 @@ describe('C71 what is wrong with a request is said before any store is asked', (
     loadConfig({
       DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nowhere',
       REDIS_URL: 'redis://127.0.0.1:1',
+      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
     }),
   );
   afterAll(() => nowhere.close());
@@ -355,7 +357,7 @@ test('C87 no delimiter makes one claim of two: t1 with a:b, t1:a with b', async 
     expect(answer.status).toBe(200);
     expect(answer.headers).not.toHaveProperty('idempotency-replayed');
   }
-  expect(await road.redis.keys(`idem:${base}*`)).toHaveLength(pairs.length);
+  expect(await road.redis.keys(`${ENTRIES}${base}*`)).toHaveLength(pairs.length);
   expect(await markersOf(road.db, base)).toEqual(['a%3Ab', 'a:b']);
 });
 

@@ -13,6 +13,7 @@ import {
   readRequest,
 } from '../../shared/index.ts';
 import { playerOf, seedPlayer } from '../support/database.ts';
+import { ENTRIES } from '../support/redis.ts';
 import { type Answer, newKey } from '../support/requests.ts';
 import { BODY_BYTES_MAX, type FuzzedRequest, fuzzedRequest } from './fuzz-requests.ts';
 import { ask, openRoad, type Road } from './support.ts';
@@ -170,7 +171,7 @@ async function markerRows(): Promise<number> {
 }
 
 async function redisEntries(run: string): Promise<{ state: string }[]> {
-  const keys = await road.redis.keys(`idem:*${run}*`);
+  const keys = await road.redis.keys(`${ENTRIES}*${run}*`);
   const values = keys.length > 0 ? await road.redis.mget(keys) : [];
   return values.map((value) => JSON.parse(value as string));
 }

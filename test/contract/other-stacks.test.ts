@@ -14,6 +14,7 @@ import {
   type Tx,
 } from '../../shared/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
+import { TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey } from '../support/requests.ts';
 import { ask, expectNoTrace, expectRefusal, openRoad, type Road } from './support.ts';
 
@@ -43,6 +44,7 @@ function takeOne(early: Step, report: () => void = () => {}): Handler {
     store: markerStore({ database, retentionMs: config.retentionMs }),
     fastPath: redisFastPath({
       redis,
+      namespace: TEST_NAMESPACE,
       connectBudgetMs: 5000,
       coolDownMs: 1000,
       onFailure: () => {},

@@ -16,6 +16,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../support/database.ts';
+import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { type Answer, answerOf, lambdaContext, newKey } from '../support/requests.ts';
 
 /** The reference service's mutations on a database of the caller's own and on Redis. */
@@ -40,6 +41,7 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
     loadConfig({
       DATABASE_URL: db.apiUrl,
       REDIS_URL: redisUrl,
+      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
       BACKSTOP_POOL_MAX: '4',
       // The machine that runs the tests may be busy; here a slow Redis is no fault.
       BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
@@ -58,7 +60,7 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
       await seedPlayer(db, principal, coins);
       return principal;
     },
-    entriesOf: (principal) => redis.keys(`idem:${encodeURIComponent(principal)}:*`),
+    entriesOf: (principal) => redis.keys(`${ENTRIES}${encodeURIComponent(principal)}:*`),
     close: async () => {
       redis.disconnect();
       await service.close();

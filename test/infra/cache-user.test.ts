@@ -36,6 +36,15 @@ async function apiUser(): Promise<User> {
   return propertiesOf<User>(await packagedTemplate('own'), 'CacheUser');
 }
 
+/** What the functions are told to put in front of their keys. */
+async function deployedNamespace(): Promise<string> {
+  const { Environment } = propertiesOf<{ Environment: { Variables: Record<string, string> } }>(
+    await packagedTemplate('own'),
+    'SpendCoinsLambdaFunction',
+  );
+  return Environment.Variables['BACKSTOP_NAMESPACE'] ?? '';
+}
+
 needsRedis('claims, publishes, is asked again and releases: the whole fast path', async () => {
   const { AccessString, AuthenticationMode } = await apiUser();
   expect(AuthenticationMode).toEqual({ Type: 'iam' });
@@ -49,6 +58,7 @@ needsRedis('claims, publishes, is asked again and releases: the whole fast path'
   onTestFinished(() => redis.disconnect());
   const fastPath = redisFastPath({
     redis,
+    namespace: await deployedNamespace(),
     connectBudgetMs: 2000,
     coolDownMs: 1000,
     onFailure: (_, error) => errors.push(error),
@@ -93,13 +103,16 @@ needsRedis('what a cluster client asks for is allowed', async () => {
 
 needsRedis.each([
   ['a key of others', ['GET', 'session:1']],
+  ['a key of another stage', ['GET', 'backstop-prod:1:idem:user:key']],
+  ['a key of a longer name', ['GET', 'backstop-dev2:1:idem:user:key']],
+  ['a key of before there were namespaces', ['GET', 'idem:user:key']],
   ['a key of others in a script', ['EVAL', 'return 1', '1', 'session:1']],
   ['all keys', ['KEYS', '*']],
   ['everything', ['FLUSHALL']],
   ['the settings', ['CONFIG', 'GET', '*']],
   ['the users', ['ACL', 'LIST']],
   ['other clients', ['CLIENT', 'KILL', 'TYPE', 'normal']],
-  ['channels', ['PUBLISH', 'idem:1', 'x']],
+  ['channels', ['PUBLISH', 'backstop-dev:1', 'x']],
 ])('%s is refused', async (_, command) => {
   const { admin, name } = await login((await apiUser()).AccessString);
   expect(await admin.call('ACL', 'DRYRUN', name, ...command)).toMatch(/no permissions/i);

@@ -177,6 +177,8 @@ test('the stores are encrypted, protected, and reached without a password', asyn
         BACKSTOP_REDIS_MODE: 'cluster',
         BACKSTOP_REDIS_AUTH: 'iam',
         DYNAMODB_TABLE: 'backstop-dev',
+        BACKSTOP_NAMESPACE: 'backstop-dev',
+        BACKSTOP_CACHE_EPOCH: '1',
       },
     ]);
   }

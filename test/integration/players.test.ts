@@ -115,7 +115,12 @@ test('C85 a process that has closed its service ends by itself', async () => {
     console.log('closed');`;
   const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
     cwd: `${import.meta.dirname}/../..`,
-    env: { ...process.env, DATABASE_URL: db.apiUrl, REDIS_URL: inject('redisUrl') },
+    env: {
+      ...process.env,
+      DATABASE_URL: db.apiUrl,
+      REDIS_URL: inject('redisUrl'),
+      BACKSTOP_NAMESPACE: 'test',
+    },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const output: Buffer[] = [];

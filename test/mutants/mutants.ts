@@ -221,9 +221,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'aliasing-keys',
     fault: 'the parts of a Redis key are not encoded',
-    file: 'shared/redis/fast-path.ts',
-    from: 'idem:${encodeURIComponent(principal)}:${encodeURIComponent(key)}',
-    to: 'idem:${principal}:${key}',
+    file: 'shared/redis/keys.ts',
+    from: "parts.map(encodePart).join(':')",
+    to: "parts.join(':')",
     tests: ['test/faults/redis'],
   },
   {

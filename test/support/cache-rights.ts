@@ -9,9 +9,10 @@ interface CacheTemplate {
   };
 }
 
-/** What the functions' user of the cache may do, as it is deployed: arguments of ACL SETUSER. */
-export function cacheRights(): readonly string[] {
+/** What the cache's user of a deployment of that name may do: arguments of ACL SETUSER. */
+export function cacheRights(namespace: string): readonly string[] {
   const text = readFileSync(join(projectFolder, 'infra', 'cache.yml'), 'utf8');
   const { Resources } = parseServerlessYml(text) as CacheTemplate;
-  return Resources.CacheUser.Properties.AccessString.split(/\s+/);
+  const { AccessString } = Resources.CacheUser.Properties;
+  return AccessString.replaceAll('${self:custom.name}', namespace).split(/\s+/);
 }

@@ -14,6 +14,7 @@ import {
 } from '../../shared/index.ts';
 import { createTestTable, type TestTable } from './dynamodb.ts';
 import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
+import { TEST_NAMESPACE } from './redis.ts';
 import { newKey } from './requests.ts';
 
 export interface DynamoRoad {
@@ -48,6 +49,7 @@ export async function openDynamoRoad(endpoint: string): Promise<DynamoRoad> {
         DATABASE_URL: 'postgres://nobody@127.0.0.1:9/none',
         DYNAMODB_ENDPOINT: proxy.url,
         DYNAMODB_TABLE: table.name,
+        BACKSTOP_NAMESPACE: TEST_NAMESPACE,
         BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: String(REQUEST_TIMEOUT_MS),
         ...environment,
       }),

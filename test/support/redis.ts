@@ -4,6 +4,12 @@ import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { eventually } from './waiting.ts';
 
+/** Of every service and fast path that names no other. */
+export const TEST_NAMESPACE = 'test';
+
+/** How the names of its entries begin. */
+export const ENTRIES = `${TEST_NAMESPACE}:1:idem:`;
+
 export interface PrivateRedis {
   readonly url: string;
   /** A client of the test's own, beside the product. */
@@ -93,7 +99,7 @@ async function listen(raw: Redis): Promise<() => Promise<string[][]>> {
 }
 
 async function readEntries(raw: Redis): Promise<Entry[]> {
-  const keys = await raw.keys('idem:*');
+  const keys = await raw.keys('*:idem:*');
   const read = keys.sort().map(async (key): Promise<Entry[]> => {
     const [value, leftMs, expiresAtMs] = await Promise.all([
       raw.get(key),

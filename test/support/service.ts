@@ -1,6 +1,7 @@
 import { onTestFinished } from 'vitest';
 import { createService, loadConfig, type Service } from '../../shared/index.ts';
 import type { TestDatabase } from './database.ts';
+import { TEST_NAMESPACE } from './redis.ts';
 
 /** A service as one execution environment has it, closed when the test ends. */
 export function testService(
@@ -8,7 +9,12 @@ export function testService(
   environment: Record<string, string> = {},
 ): Service {
   const service = createService(
-    loadConfig({ DATABASE_URL: db.apiUrl, BACKSTOP_POOL_MAX: '4', ...environment }),
+    loadConfig({
+      DATABASE_URL: db.apiUrl,
+      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
+      BACKSTOP_POOL_MAX: '4',
+      ...environment,
+    }),
   );
   onTestFinished(() => service.close());
   return service;

@@ -50,7 +50,11 @@ test('a function is loaded without its Redis client', async () => {
     script,
     `await import('${outfile}'); ${look}; await import('${client}'); ${look}`,
   );
-  const env = { DATABASE_URL: 'postgres://api@127.0.0.1:9/x', REDIS_URL: 'redis://127.0.0.1:9' };
+  const env = {
+    DATABASE_URL: 'postgres://api@127.0.0.1:9/x',
+    REDIS_URL: 'redis://127.0.0.1:9',
+    BACKSTOP_NAMESPACE: 'test',
+  };
   const { stdout } = await promisify(execFile)(process.execPath, [script], { env });
   expect(stdout).toBe('false\ntrue\n');
 });

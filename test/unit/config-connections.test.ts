@@ -12,6 +12,7 @@ const REDIS = {
   DATABASE_URL: 'postgres://user@host/db',
   REDIS_URL: 'rediss://backstop-api:hunter2@cache:6379',
   BACKSTOP_REDIS_AUTH: 'iam',
+  BACKSTOP_NAMESPACE: 'shop-prod',
   BACKSTOP_REDIS_CACHE_NAME: 'mine',
   AWS_REGION: 'eu-central-1',
   ...KEYS,
@@ -53,10 +54,19 @@ test('credentials are read when they are asked for, the session with them', () =
   expect(awsCredentials()).toEqual({ ...keys, sessionToken: 'session' });
 });
 
-const MINIMAL = { ...DATABASE, DATABASE_URL: 'postgres://u@h/db?sslmode=verify-full' };
+const MINIMAL = {
+  ...DATABASE,
+  BACKSTOP_NAMESPACE: 'shop-prod',
+  DATABASE_URL: 'postgres://u@h/db?sslmode=verify-full',
+};
 
 describe('a refusal names the variable, why it cannot be, and what to set', () => {
   const cases: [string, Environment, string[]][] = [
+    [
+      'C113: Redis without a namespace',
+      { ...REDIS, BACKSTOP_NAMESPACE: undefined },
+      ['BACKSTOP_NAMESPACE is not set', 'two deployments', 'service and stage: shop-prod'],
+    ],
     [
       'a database without TLS',
       { ...DATABASE, DATABASE_URL: 'postgres://u:hunter2@h/db' },

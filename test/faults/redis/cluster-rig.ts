@@ -6,6 +6,7 @@ import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import type { Mutation } from '../../../shared/idempotency/contract.ts';
 import { createRedis } from '../../../shared/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { ENTRIES } from '../../support/redis.ts';
 import {
   type ClusterNode,
   type RedisCluster,
@@ -32,7 +33,7 @@ export function clusterRig(): ClusterRig {
   return rig;
 }
 
-export const nameOf = ({ principal, key }: SpendRequest) => `idem:${principal}:${key}`;
+export const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
 /** One execution environment that has connected to nothing yet. */
 export function coldSpender(

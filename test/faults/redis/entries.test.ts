@@ -5,6 +5,7 @@ import { readRequest } from '../../../shared/http/request.ts';
 import { fingerprintOf } from '../../../shared/idempotency/fingerprint.ts';
 import { ConfigError, createRedis, loadConfig } from '../../../shared/index.ts';
 import { seedPlayer } from '../../support/database.ts';
+import { ENTRIES } from '../../support/redis.ts';
 import { httpEvent, newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
@@ -32,7 +33,7 @@ beforeEach(async () => {
 });
 
 const printOf = (of: SpendRequest) => fingerprintOf(of.principal, readRequest(httpEvent(of)));
-const nameOf = ({ principal, key }: SpendRequest) => `idem:${principal}:${key}`;
+const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
 describe('C33: every entry ends by itself, at an absolute time', () => {
   test('one SET claims, one SET publishes, nothing else is said to Redis', async () => {
@@ -242,9 +243,9 @@ test('C87: the parts of a name are encoded, so that no delimiter makes one of tw
     expect(await effectsOn(rig, each)).toBe(1);
   }
   expect((await rig.redis.entries()).map(({ key }) => key)).toEqual([
-    'idem:%C3%BC%7C%253A*%7B%7D:%253A%22%2F',
-    'idem:t1%3Aa:b',
-    'idem:t1:a%3Ab',
+    'test:1:idem:%C3%BC%7C%253A%2A%7B%7D:%253A%22%2F',
+    'test:1:idem:t1%3Aa:b',
+    'test:1:idem:t1:a%3Ab',
   ]);
 });
 

@@ -14,6 +14,7 @@ import {
   redisFastPath,
 } from '../../../shared/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
+import { TEST_NAMESPACE } from '../../support/redis.ts';
 import { answerOf, httpEvent, lambdaContext, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
@@ -251,6 +252,7 @@ function impatient() {
   onTestFinished(() => redis.disconnect());
   const fastPath = redisFastPath({
     redis,
+    namespace: TEST_NAMESPACE,
     connectBudgetMs: 5000,
     coolDownMs: 1000,
     onFailure: () => {},

@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { Problem } from '../../../shared/index.ts';
 import { openSession } from '../../support/database.ts';
+import { ENTRIES } from '../../support/redis.ts';
 import { type Answer, lambdaContext, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
@@ -217,7 +218,7 @@ test('C41: it is one command that declares its one key', async () => {
   const handler = throwing(new Problem('NOT_FOUND', 'Thrown by the test.'));
   await send(handler, request);
   const [set, release, ...others] = await said();
-  const key = `idem:${request.principal}:${request.key}`;
+  const key = `${ENTRIES}${request.principal}:${request.key}`;
   expect(set?.slice(0, 2)).toEqual(['set', key]);
   expect(release).toEqual(['eval', expect.any(String), '1', key, set?.[2]]);
   // What the script does is told too.

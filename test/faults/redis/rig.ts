@@ -29,7 +29,7 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
-import { type PrivateRedis, startPrivateRedis } from '../../support/redis.ts';
+import { type PrivateRedis, startPrivateRedis, TEST_NAMESPACE } from '../../support/redis.ts';
 import { type Answer, newKey } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { type BlockedSession, eventually, seenBlocked } from '../../support/waiting.ts';
@@ -117,6 +117,7 @@ export function fastPathOn(redis: RedisClient): FastPathOnly {
   const failures: string[] = [];
   const path = redisFastPath({
     redis,
+    namespace: TEST_NAMESPACE,
     connectBudgetMs: 1000,
     coolDownMs: 1000,
     onFailure: (step) => failures.push(step),

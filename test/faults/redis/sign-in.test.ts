@@ -20,6 +20,7 @@ import { createRedis } from '../../../shared/index.ts';
 import { connected } from '../../../shared/redis/client.ts';
 import { cacheRights } from '../../support/cache-rights.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
+import { ENTRIES, TEST_NAMESPACE } from '../../support/redis.ts';
 import { startTlsRedis, type TlsRedis } from '../../support/redis-tls.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
@@ -55,7 +56,7 @@ function spender(environment: Record<string, string>): Spender {
 let user: string;
 
 /** All that the deployed user may do, and all that it needs. */
-const RIGHTS = cacheRights();
+const RIGHTS = cacheRights(TEST_NAMESPACE);
 
 async function allowOnly(...tokens: readonly string[]): Promise<void> {
   const passwords = tokens.map((token) => `>${token}`);
@@ -85,7 +86,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
     expect(await effectsOn({ db }, request)).toBe(1);
     expect(s.failures.mock.calls).toContainEqual(['claim']);
-    expect(await redis.raw.keys(`idem:${request.principal}:*`)).toEqual([]);
+    expect(await redis.raw.keys(`${ENTRIES}${request.principal}:*`)).toEqual([]);
   });
 
   test('a server that says one thing more to whom it is refused by ends nothing', async () => {
@@ -131,7 +132,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
       await redis.raw.call('CLIENT', 'KILL', 'user', user);
       await eventually(
         () =>
-          client.get('idem:a').then(
+          client.get(`${ENTRIES}a`).then(
             () => true,
             () => false,
           ),
@@ -152,7 +153,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     await eventually(async () => (await accepted()) > before, 'signed in with the second');
     const connections = await redis.raw.call('CLIENT', 'LIST');
     await eventually(async () => (await accepted()) > before + 2, 'and again');
-    expect(await client.get('idem:a')).toBeNull();
+    expect(await client.get(`${ENTRIES}a`)).toBeNull();
     const idOf = (list: unknown) => /id=(\d+) .*user=backstop-api/.exec(String(list))?.[1];
     expect(idOf(connections)).toBeDefined();
     expect(idOf(await redis.raw.call('CLIENT', 'LIST'))).toBe(idOf(connections));

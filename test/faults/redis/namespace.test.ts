@@ -1,0 +1,130 @@
+/** Whose answer it is: two deployments on one Redis, and one after its database was restored. */
+import { randomUUID } from 'node:crypto';
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { spendCoins } from '../../../functions/players/spend-coins.ts';
+import type { FastPath, Mutation } from '../../../shared/idempotency/contract.ts';
+import { createRedis, redisFastPath, redisResponseCache } from '../../../shared/index.ts';
+import { createTestDatabase, seedPlayer } from '../../support/database.ts';
+import { send } from '../../support/requests.ts';
+import { testService } from '../../support/service.ts';
+import {
+  COINS,
+  effectsOn,
+  faultRig,
+  kindOf,
+  newRequest,
+  PATIENT,
+  type SpendRequest,
+  spender,
+} from './rig.ts';
+
+const rig = faultRig(PATIENT);
+let request: SpendRequest;
+beforeEach(async () => {
+  request = await newRequest(rig);
+});
+
+const epoch = (BACKSTOP_CACHE_EPOCH: string) => spender(rig, { BACKSTOP_CACHE_EPOCH });
+
+test("C113: two deployments on one Redis: each runs once, nobody hears the other's answer", async () => {
+  const other = await createTestDatabase();
+  onTestFinished(() => other.drop());
+  await seedPlayer(other, request.principal, COINS - 100);
+  const ours = spender(rig, { BACKSTOP_NAMESPACE: 'shop-dev' }).spend;
+  const theirs = testService(other, {
+    ...PATIENT,
+    REDIS_URL: rig.redis.url,
+    BACKSTOP_NAMESPACE: 'shop-prod',
+  }).mutation(spendCoins);
+
+  const fresh = [await send(ours, request), await send(theirs, request)];
+  expect(fresh.map(kindOf)).toEqual(['200 fresh', '200 fresh']);
+  const again = [await send(ours, request), await send(theirs, request)];
+  expect(again.map(kindOf)).toEqual(['200 replayed', '200 replayed']);
+  expect(again.map(({ json }) => json['coins'])).toEqual([COINS - 10, COINS - 110]);
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('C113: after a restore and a raised epoch nothing old is replayed', async () => {
+  const before = epoch('1');
+  expect(kindOf(await send(before.spend, request))).toBe('200 fresh');
+  expect(kindOf(await send(before.spend, request))).toBe('200 replayed');
+
+  // The database is as it was before the request.
+  await rig.db.sql(
+    'WITH m AS (DELETE FROM player_mutation_idempotency WHERE user_id = $1) UPDATE players SET coins = $2, data_version = 1 WHERE user_id = $1',
+    [request.principal, COINS],
+  );
+  expect(kindOf(await send(before.spend, request))).toBe('200 replayed'); // Of what is not true any more.
+  const after = epoch('2');
+  expect(kindOf(await send(after.spend, request))).toBe('200 fresh');
+  expect(kindOf(await send(after.spend, request))).toBe('200 replayed');
+  expect(await effectsOn(rig, request)).toBe(1);
+});
+
+test('C113: an entry of before there were namespaces is a miss', async () => {
+  const s = spender(rig);
+  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
+  const { key, value, leftMs } = await rig.redis.entry();
+  await rig.redis.raw.set(`idem:${request.principal}:${request.key}`, value, 'PX', leftMs);
+  await rig.redis.raw.del(key);
+  expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
+});
+
+describe('C113: the fast paths by themselves', () => {
+  const common = { connectBudgetMs: 5000, coolDownMs: 1000, onFailure: () => {} };
+  const kinds: [string, (namespace: string, epoch?: number) => FastPath][] = [
+    ['claims', (namespace, epoch = 1) => redisFastPath({ ...common, redis, namespace, epoch })],
+    ...(['record', 'dynamo'] as const).map((store): (typeof kinds)[number] => [
+      store,
+      (namespace, epoch = 1) => redisResponseCache({ ...common, redis, namespace, epoch, store }),
+    ]),
+  ];
+  let redis: ReturnType<typeof createRedis>;
+  beforeEach(() => {
+    redis = createRedis({ url: rig.redis.url, commandTimeoutMs: 5000, onError: () => {} });
+    return () => redis.disconnect();
+  });
+
+  test.each(kinds)('%s: another namespace and another epoch find nothing', async (_kind, make) => {
+    const mutation = newMutation();
+    const ours = make('shop');
+    await ours.publish(mutation, 'tombstone', Date.now() + 60_000);
+    const foreign: [string, number?][] = [['shop', 2], ['shop:1'], ['shop-2'], ['SHOP'], ['*']];
+    for (const keyspace of foreign) {
+      const sight = await make(...keyspace).claim({ ...mutation, token: randomUUID() });
+      expect([keyspace, sight.kind]).not.toEqual([keyspace, 'completed']);
+    }
+    expect(await ours.claim({ ...mutation, token: randomUUID() })).toMatchObject({
+      kind: 'completed',
+    });
+  });
+
+  test.each(kinds)('%s: is not made without a namespace', (_kind, make) => {
+    expect(() => make('')).toThrow(/needs a namespace.*two deployments.*Pass namespace/s);
+    expect(() => make(undefined as unknown as string)).toThrow(TypeError);
+  });
+
+  test.each(kinds)(
+    '%s: is not made with an epoch that is no whole number above 0',
+    (_kind, make) => {
+      for (const epoch of [0, 1.5, -1, Number.NaN, '2' as unknown as number]) {
+        expect(() => make('shop', epoch)).toThrow(/epoch is .* whole number above 0/);
+      }
+    },
+  );
+
+  test('a namespace is one part of the key and of an ACL pattern, whatever is in it', async () => {
+    await kinds[0]?.[1]('a:*{b}').publish(newMutation(), 'tombstone', Date.now() + 60_000);
+    expect((await rig.redis.entry()).key).toBe('a%3A%2A%7Bb%7D:1:idem:user:key');
+  });
+});
+
+const newMutation = (): Mutation => ({
+  principal: 'user',
+  key: 'key',
+  endpoint: 'POST /x',
+  fingerprint: '1:f',
+  token: randomUUID(),
+  deadlineMs: Date.now() + 10_000,
+});
