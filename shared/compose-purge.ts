@@ -1,16 +1,14 @@
-/** The composition root of the scheduled purge, apart from the requests': it needs none of their parts. */
+/** The composition root of the purge, scheduled and by hand, apart from the requests': it needs none of their parts. */
 import type { Context } from 'aws-lambda';
 import { databasePassword } from './aws/database-token.ts';
 import { type Config, loadConfig } from './config.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
-import { createDatabase, statementsOn } from './postgres/pool.ts';
-import { type ExpiringTable, markerTable } from './purge/expiring-table.ts';
+import { createDatabase, type Queryable, statementsOn } from './postgres/pool.ts';
 import { paceByTime } from './purge/pace.ts';
-import { completedRecords, sweepAbandonedRecords } from './purge/record-sweeps.ts';
 import { readShare } from './purge/share.ts';
-import { type Share, sweepExpired } from './purge/sweep.ts';
-import { type PurgeResult, runSweeps, type Sweep } from './purge/worker.ts';
+import { type Course, listSweeps, type SweepList } from './purge/sweeps.ts';
+import { type PurgeResult, type PurgeRun, runPass } from './purge/worker.ts';
 
 export interface Purge {
   /**
@@ -29,46 +27,61 @@ export interface Purge {
 
 export type PurgeAnswer = PurgeResult;
 
+/** What the scheduled purge and the command have in common: connections, settings, and the passes. */
+export interface PurgeTools {
+  /** One pass over every table that expires. */
+  pass(course: Course, remainingMs: () => number): Promise<PurgeRun>;
+  /** What a pass would sweep now, for whoever wants to look and not to delete. */
+  list(): Promise<SweepList>;
+  /** For `Sweep.measure`. */
+  readonly db: Queryable;
+  close(): Promise<void>;
+}
+
+/** @param connections how many at the most: one for each loop. */
+export function openPurge(
+  config: Config,
+  connections: number,
+  onIdleError: (error: Error) => void,
+): PurgeTools {
+  const { pool } = createDatabase({
+    connectionString: config.purgeDatabaseUrl,
+    password: databasePassword(config, config.purgeDatabaseUrl),
+    max: connections,
+    pipeline: false,
+    connectTimeoutMs: config.databaseConnectTimeoutMs,
+    onIdleError,
+  });
+  const settings = {
+    markerRetentionMs: config.purgeRetentionMs,
+    recordRetentionMs: config.recordRetentionMs,
+    marginMs: config.purgeMarginMs,
+  };
+  const db = statementsOn(pool);
+  return {
+    pass: (course, remainingMs) => runPass(pool, settings, course, remainingMs),
+    list: () => listSweeps(db, settings),
+    db,
+    close: () => pool.end(),
+  };
+}
+
 /** The scheduled purge, on connections and a role of its own. */
 export function createPurge(config: Config): Purge {
   const logger = createLogger('backstop-purge');
   const meter = createMeter('backstop-purge', config.stage);
-  const { pool } = createDatabase({
-    connectionString: config.purgeDatabaseUrl,
-    password: databasePassword(config, config.purgeDatabaseUrl),
-    max: config.purgeLoops,
-    pipeline: false,
-    connectTimeoutMs: config.databaseConnectTimeoutMs,
-    onIdleError: (error) => logger.warn('An idle database connection was lost', error),
-  });
-  const db = statementsOn(pool);
-  const recordKeepMs = config.recordRetentionMs + config.purgeMarginMs;
-  const byAge = (name: string, table: ExpiringTable, share: Share): Sweep => ({
-    name,
-    run: (remainingMs) =>
-      sweepExpired({
-        table,
-        share,
-        batchRowsMax: config.purgeBatchRowsMax,
-        createPace: () => paceByTime(remainingMs),
-        remainingMs,
-        onBatch: () => {},
-      }),
-  });
-  const sweepsOf = (share: Share): Sweep[] => [
-    byAge('markers', markerTable(db, config.purgeRetentionMs + config.purgeMarginMs), share),
-    byAge('completed records', completedRecords(db, recordKeepMs), share),
-    {
-      name: 'abandoned records',
-      run: (remainingMs) => sweepAbandonedRecords(db, recordKeepMs, remainingMs),
-    },
-  ];
+  const purge = openPurge(config, config.purgeLoops, (error) =>
+    logger.warn('An idle database connection was lost', error),
+  );
   return {
     run: async ({ getRemainingTimeInMillis }, event) => {
-      const share = { ...readShare(event), loops: config.purgeLoops };
-      const { result, batchDurationsSeconds, errors } = await runSweeps(
-        sweepsOf(share),
-        share.workers,
+      const { result, batchDurationsSeconds, errors } = await purge.pass(
+        {
+          share: { ...readShare(event), loops: config.purgeLoops },
+          batchRowsMax: config.purgeBatchRowsMax,
+          createPace: paceByTime,
+          onBatch: () => {},
+        },
         getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
       );
       for (const { sweep, error } of errors) {
@@ -81,7 +94,7 @@ export function createPurge(config: Config): Purge {
       logger.info('purge', { ...result });
       return result;
     },
-    close: () => pool.end(),
+    close: purge.close,
   };
 }
 

@@ -24,7 +24,6 @@ export function showProgress(backlogRows: number): Progress {
     const leftSeconds = rows === 0 ? undefined : (total - rows) / rate();
     return { rows, total, rate: `${count(rate())} rows/s`, timeLeft: duration(leftSeconds) };
   };
-  print(`${about(backlogRows)} rows have expired`);
   const stop = process.stdout.isTTY ? drawBar(state) : printLines(state);
   return {
     add: (more) => {
@@ -83,9 +82,11 @@ export function about(rows: number): string {
   return `${rows > 10_000 ? 'about ' : ''}${count(rows)}`;
 }
 
-function duration(seconds: number | undefined): string {
+export function duration(seconds: number | undefined): string {
   if (seconds === undefined) return '?';
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
   const minutes = Math.round(seconds / 60);
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 60) return `${minutes} min`;
+  const hours = `${count(Math.floor(minutes / 60))} h`;
+  return minutes % 60 === 0 ? hours : `${hours} ${minutes % 60} min`;
 }

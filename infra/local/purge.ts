@@ -1,21 +1,20 @@
 /**
  * `npm run purge -- [--until-drained] [--dry-run] [--workers N] [--rate-limit ROWS]`: for people, and
- * for a backlog of months. Does what the scheduled purge does, and may run next to it. Ends with 0 only
- * when nothing that has expired is left.
+ * for a backlog of months. Does what the scheduled purge does, with the same parts of `shared/`, and may
+ * run next to it. Ends with 0 only when nothing that has expired is left in any table.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
-import pg from 'pg';
+import { isDeepStrictEqual, parseArgs } from 'node:util';
+import { openPurge, type PurgeTools } from '../../shared/compose-purge.ts';
 import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
-import { statementsOn } from '../../shared/postgres/pool.ts';
-import { type ExpiringTable, markerTable } from '../../shared/purge/expiring-table.ts';
-import { measureBacklog } from '../../shared/purge/horizon.ts';
 import { atFullSpeed, paceByRate } from '../../shared/purge/pace.ts';
-import { sweepExpired } from '../../shared/purge/sweep.ts';
+import type { Retention } from '../../shared/purge/retentions.ts';
+import type { Course, SweepList } from '../../shared/purge/sweeps.ts';
+import type { PurgeRun } from '../../shared/purge/worker.ts';
 import { runningInstance } from './control-client.ts';
 import { type Environment, environment } from './environment.ts';
 import { complain, print } from './output.ts';
-import { about, count, type Progress, showProgress } from './purge-progress.ts';
+import { about, duration, type Progress, showProgress } from './purge-progress.ts';
 
 const usage =
   'usage: npm run purge -- [--until-drained] [--dry-run] [--workers N] [--rate-limit ROWS]';
@@ -23,7 +22,7 @@ const hint =
   'which database? Set PURGE_DATABASE_URL or DATABASE_URL, or start the local service with `npm start`';
 
 /** Without --until-drained: as long as one scheduled run. */
-const oneRunMs = 53_000;
+const oneRunMs = 55_000;
 const workersMax = 64;
 /** Batches that small let a rate limit be kept from second to second. */
 const batchesPerSecond = 4;
@@ -90,23 +89,19 @@ async function main(): Promise<number> {
     if (error instanceof ConfigError) return refuse(error.message);
     throw error;
   }
-  const pool = new pg.Pool({
-    connectionString: url,
-    max: wished.workers,
-    connectionTimeoutMillis: 10_000,
-    keepAlive: true,
-    application_name: 'backstop-purge',
-  });
-  // The connection may break between two statements as well; the next one then says so.
-  pool.on('error', () => {});
-  pool.on('connect', (client) => client.on('error', () => {}));
+  // An idle connection that breaks is no news: the next statement says so.
+  const tools = openPurge(config, wished.workers, () => {});
   try {
-    const table = markerTable(statementsOn(pool), config.purgeRetentionMs + config.purgeMarginMs);
-    return wished.dryRun
-      ? await countOnly(pool, table)
-      : await purge(table, wished, config.purgeBatchRowsMax);
+    const list = await tools.list();
+    sayRetentions(list.retentions, config.purgeMarginMs);
+    const backlog = await measureAll(tools, list);
+    // Nobody can say what was promised, or nobody answers.
+    if (list.retentions.length === 0) return 1;
+    if (!wished.dryRun) return await purge(tools, wished, config, { ...list, ...backlog });
+    print(`dry run: ${about(backlog.rows)} rows would be deleted`);
+    return backlog.rows === 0 && backlog.isWhole ? 0 : 1;
   } finally {
-    await pool.end();
+    await tools.close();
   }
 }
 
@@ -115,93 +110,96 @@ function refuse(message: string): number {
   return 2;
 }
 
-/** In a transaction that could not delete if it wanted to, and may take its time. */
-async function countOnly(pool: pg.Pool, { name, column, keepMs }: ExpiringTable): Promise<number> {
-  const client = await pool.connect();
-  try {
-    await client.query('BEGIN READ ONLY');
-    await client.query('SET LOCAL statement_timeout = 0');
-    const { rows } = await client.query<{ count: string; oldest: string | null }>(
-      `SELECT count(*), min(${column})::text AS oldest FROM ${name}
-        WHERE ${column} < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
-      [keepMs],
+function sayRetentions(retentions: readonly Retention[], marginMs: number): void {
+  const by = {
+    promised: 'as was promised (idempotency_retentions)',
+    configured: 'as is set here (idempotency_retentions has no more)',
+  };
+  for (const { table, retentionMs, source } of retentions) {
+    print(
+      `${table}: kept for ${duration(retentionMs / 1000)}, ${by[source]}, and ${duration(marginMs / 1000)} of margin`,
     );
-    await client.query('COMMIT');
-    const found = Number(rows[0]?.count);
-    const oldest = rows[0]?.oldest ? `, the oldest from ${rows[0].oldest}` : '';
-    print(`dry run: ${count(found)} rows would be deleted${oldest}`);
-    return found === 0 ? 0 : 1;
-  } finally {
-    client.release();
   }
 }
 
-async function purge(table: ExpiringTable, wished: Wishes, rowsMax: number): Promise<number> {
+/** What has expired by now, sweep by sweep. What cannot be seen is said, and keeps nobody from the rest. */
+async function measureAll({ db }: PurgeTools, { sweeps }: SweepList) {
+  const total = { rows: 0, isWhole: true };
+  for (const { name, measure } of sweeps) {
+    try {
+      const { leftRows, oldestExpiredAgeSeconds } = await measure(db);
+      const since =
+        leftRows === 0 ? '' : `, the first of them ${duration(oldestExpiredAgeSeconds)} ago`;
+      print(`${name}: ${about(leftRows)} rows have expired${since}`);
+      total.rows += leftRows;
+    } catch (error) {
+      total.isWhole = false;
+      complain(`${name}: ${messageOf(error)}`);
+    }
+  }
+  return total;
+}
+
+async function purge(
+  tools: PurgeTools,
+  wished: Wishes,
+  { purgeBatchRowsMax, purgeMarginMs }: Config,
+  before: { rows: number; retentions: readonly Retention[] },
+): Promise<number> {
   const interrupted = interruption();
   const endMs = wished.untilDrained ? Number.POSITIVE_INFINITY : performance.now() + oneRunMs;
-  const backlog = await measureBacklog(table);
-  const progress = showProgress(backlog);
-  let end: PassEnd;
+  const progress = showProgress(before.rows);
+  const remainingMs = () => (interrupted() ? 0 : endMs - performance.now());
+  let last: PurgeRun;
   try {
-    end = await runPasses(table, wished, rowsMax, {
-      progress,
-      remainingMs: () => (interrupted() ? 0 : endMs - performance.now()),
-    });
+    const course = courseOf(wished, purgeBatchRowsMax, progress);
+    last = await runPasses(tools, course, wished.untilDrained, { progress, remainingMs });
   } finally {
     progress.stop();
   }
-  print(`${progress.summary()}${end.leftRows === 0 ? '' : `; ${leftInWords(end)}`}`);
-  if (end.leftRows === 0) return 0;
-  if (end.error !== undefined) complain(`a worker failed: ${messageOf(end.error)}`);
+  const { drained, leftRows, retentions } = last.result;
+  // Each pass reads them anew.
+  if (!isDeepStrictEqual(retentions, before.retentions)) sayRetentions(retentions, purgeMarginMs);
+  const left = leftRows === null ? 'what is left could not be counted' : `${about(leftRows)} left`;
+  print(`${progress.summary()}${drained ? '' : `; ${left}`}`);
+  for (const { sweep, error } of last.errors) complain(`${sweep}: ${messageOf(error)}`);
+  if (drained) return 0;
   print('run it again to go on: what is deleted is deleted, and nothing is half done');
   return 1;
 }
 
-type PassEnd = { leftRows: number | undefined; error: unknown };
-
-type Course = { progress: Progress; remainingMs: () => number };
+type Timing = { progress: Progress; remainingMs: () => number };
 
 async function runPasses(
-  table: ExpiringTable,
-  wished: Wishes,
-  rowsMax: number,
+  tools: PurgeTools,
   course: Course,
-): Promise<PassEnd> {
-  let end: PassEnd = { leftRows: undefined, error: undefined };
-  for (let idlePasses = 0; idlePasses < idlePassesMax; ) {
-    const rowsBefore = course.progress.rows();
-    end = await runPass(table, wished, rowsMax, course).catch((error) => ({
-      leftRows: undefined,
-      error,
-    }));
-    if (end.leftRows === 0 || !wished.untilDrained) return end;
-    idlePasses = course.progress.rows() > rowsBefore ? 0 : idlePasses + 1;
+  untilDrained: boolean,
+  { progress, remainingMs }: Timing,
+): Promise<PurgeRun> {
+  for (let idlePasses = 0; ; ) {
+    const rowsBefore = progress.rows();
+    const run = await tools.pass(course, remainingMs);
+    if (run.result.drained || !untilDrained) return run;
+    idlePasses = progress.rows() > rowsBefore ? 0 : idlePasses + 1;
+    if (idlePasses === idlePassesMax) return run;
     // Somebody holds what is left, or the database is away: either may pass.
     const pauseEndMs = performance.now() + retryMs;
-    while (performance.now() < pauseEndMs && course.remainingMs() > 0) await sleep(50);
-    if (course.remainingMs() <= 0) return end;
+    while (performance.now() < pauseEndMs && remainingMs() > 0) await sleep(50);
+    if (remainingMs() <= 0) return run;
   }
-  return end;
 }
 
-async function runPass(
-  table: ExpiringTable,
-  { workers, rateLimit }: Wishes,
-  rowsMax: number,
-  { progress, remainingMs }: Course,
-): Promise<PassEnd> {
+function courseOf({ workers, rateLimit }: Wishes, rowsMax: number, progress: Progress): Course {
   const perWorker = rateLimit === undefined ? undefined : rateLimit / workers;
-  return sweepExpired({
-    table,
+  return {
     share: { worker: 0, workers: 1, loops: workers },
     batchRowsMax:
       perWorker === undefined
         ? rowsMax
         : Math.min(rowsMax, Math.max(1, Math.floor(perWorker / batchesPerSecond))),
     createPace: () => (perWorker === undefined ? atFullSpeed : paceByRate(perWorker)),
-    remainingMs,
     onBatch: progress.add,
-  });
+  };
 }
 
 /** Says whether the current batch is to be the last. A second wish ends at once, which is safe too. */
@@ -214,10 +212,6 @@ function interruption(): () => boolean {
   };
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, wish);
   return () => firstMs !== undefined;
-}
-
-function leftInWords({ leftRows }: PassEnd): string {
-  return leftRows === undefined ? 'what is left could not be counted' : `${about(leftRows)} left`;
 }
 
 function messageOf(error: unknown): string {

@@ -183,18 +183,32 @@ export interface Queryable {
   ): Promise<pg.QueryResult<Row>>;
 }
 
+/** A little above the statement_timeout of the purge's role, which is to strike first. */
+const STATEMENT_MS_MAX = 65_000;
+
 /**
  * As the pool's own `query`, which gives up its connection for any error. Here one on
  * which merely a statement failed goes on: on another one, the next statement would
  * overtake the rollback, and find its rows still locked.
+ *
+ * @param leftMs how much longer anybody waits for answers, asked before each statement. One
+ * that has none by then costs its connection.
+ * @throws Error that says so, when that is over.
  */
-export function statementsOn(pool: pg.Pool): Queryable {
+export function statementsOn(
+  pool: pg.Pool,
+  leftMs: () => number = () => STATEMENT_MS_MAX,
+): Queryable {
   return {
-    query: async (text, values) => {
-      const client = await pool.connect();
+    query: async (text, values = []) => {
+      const givenMs = Math.min(leftMs(), STATEMENT_MS_MAX);
+      if (givenMs <= 0) throw new Error('The time for statements is over: nothing was sent.');
+      const byMs = nowMs() + givenMs;
+      const client = await acquire(pool, byMs);
       let isWhole = true;
       try {
-        return await client.query<never>(text, values);
+        const query_timeout = Math.max(1, byMs - nowMs());
+        return await client.query<never>({ text, values, query_timeout } as pg.QueryConfig);
       } catch (error) {
         isWhole = isDefiniteFailure(error);
         throw error;

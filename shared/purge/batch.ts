@@ -1,5 +1,5 @@
 import { meaningOf } from '../postgres/sqlstate.ts';
-import type { ExpiringTable, TimeSpan } from './expiring-table.ts';
+import { type ExpiringTable, fromMicros, type TimeSpan, toMicros } from './expiring-table.ts';
 
 /** A span that holds about as many rows as were asked for, found by looking ahead. */
 export interface Batch extends TimeSpan {
@@ -29,11 +29,11 @@ export async function findBatch(
   const { rows } = await db.query<Batch & Record<string, unknown>>(
     `WITH first AS MATERIALIZED (
        SELECT ${column} AS since,
-              least($2::timestamptz,
+              least(${fromMicros('$2')},
                     date_bin('${lockSeconds} s', ${column}, to_timestamp(0))
                       + interval '${LOCKS_MAX * lockSeconds} seconds') AS until
          FROM ${name}
-        WHERE ${column} >= $1::timestamptz AND ${column} < $2::timestamptz
+        WHERE ${column} >= ${fromMicros('$1')} AND ${column} < ${fromMicros('$2')}
         ORDER BY ${column} LIMIT 1),
      last AS MATERIALIZED (
        -- The first row that is too many; an index-only scan.
@@ -45,10 +45,10 @@ export async function findBatch(
      batch AS (
        SELECT since, next, greatest(coalesce(next, until), since + interval '1 microsecond') AS until
          FROM last)
-     SELECT since::text, until::text, next IS NOT NULL AS "isFull",
-            coalesce(next = since, false) AS "isInstant",
+     SELECT ${toMicros('since')} AS since, ${toMicros('until')} AS until,
+            next IS NOT NULL AS "isFull", coalesce(next = since, false) AS "isInstant",
             extract(epoch FROM until - since)::float8 AS seconds,
-            extract(epoch FROM $2::timestamptz - until)::float8 AS "secondsAfter"
+            extract(epoch FROM ${fromMicros('$2')} - until)::float8 AS "secondsAfter"
        FROM batch`,
     [span.since, span.until, rowsMax],
   );
@@ -86,22 +86,24 @@ const LOCK_TIMEOUT_MS = 100;
  *
  * @param lockTimeoutMs how long to wait for a row that is not a purge's.
  * @returns the rows deleted; 0 when another purge is at work here.
- * @throws DatabaseError 55P03 when the wait was too long.
+ * @throws DatabaseError 55P03 when the wait was too long; P0001 when a longer retention was
+ * promised since this purge read it.
  */
 export async function deleteSpan(
-  { db, name, column, lockSeconds }: ExpiringTable,
+  { db, name, column, lockSeconds, kept }: ExpiringTable,
   span: TimeSpan,
   lockTimeoutMs = LOCK_TIMEOUT_MS,
 ): Promise<number> {
+  const lockMicros = lockSeconds * 1_000_000;
   const { rowCount } = await db.query(
     `DELETE FROM ${name}
-      WHERE ${column} >= $1::timestamptz AND ${column} < $2::timestamptz
+      WHERE ${column} >= ${fromMicros('$1')} AND ${column} < ${fromMicros('$2')}
         AND (SELECT bool_and(pg_try_advisory_xact_lock('${name}'::regclass::oid::int,
                                                        (bucket % 2147483647)::int))
-               FROM generate_series(floor(extract(epoch FROM $1::timestamptz) / ${lockSeconds})::bigint,
-                                    ceil(extract(epoch FROM $2::timestamptz) / ${lockSeconds})::bigint - 1) AS bucket)
-        AND (SELECT limit_lock_wait($3))`,
-    [span.since, span.until, lockTimeoutMs],
+               FROM generate_series($1::bigint / ${lockMicros}, ($2::bigint - 1) / ${lockMicros}) AS bucket)
+        AND (SELECT limit_lock_wait($3))
+        AND (SELECT retention_holds('${name}', $4))`,
+    [span.since, span.until, lockTimeoutMs, kept.retentionMs],
   );
   return rowCount ?? 0;
 }
@@ -114,19 +116,21 @@ export async function deleteSpan(
  * now be another row.
  */
 export async function deleteUnlocked(
-  { db, name, column }: ExpiringTable,
+  { db, name, column, kept }: ExpiringTable,
   span: TimeSpan,
   rowsMax: number,
 ): Promise<number> {
+  const isWithin = `${column} >= ${fromMicros('$1')} AND ${column} < ${fromMicros('$2')}`;
   const { rowCount } = await db.query(
     `DELETE FROM ${name}
       WHERE ctid = ANY (ARRAY(
               SELECT ctid FROM ${name}
-               WHERE ${column} >= $1::timestamptz AND ${column} < $2::timestamptz
+               WHERE ${isWithin}
                ORDER BY ${column} LIMIT $3
                FOR UPDATE SKIP LOCKED))
-        AND ${column} >= $1::timestamptz AND ${column} < $2::timestamptz`,
-    [span.since, span.until, rowsMax],
+        AND ${isWithin}
+        AND (SELECT retention_holds('${name}', $4))`,
+    [span.since, span.until, rowsMax, kept.retentionMs],
   );
   return rowCount ?? 0;
 }

@@ -1,5 +1,13 @@
 import type { Queryable } from '../postgres/pool.ts';
 
+/** How long rows are kept, from the time that their age counts from. */
+export interface Kept {
+  /** What was promised; see retentions.ts. */
+  readonly retentionMs: number;
+  /** Beyond it: the longest request, the oldest transaction and the skew together. */
+  readonly marginMs: number;
+}
+
 /**
  * A table whose rows go by age, and the connections that it is swept on.
  *
@@ -18,19 +26,38 @@ export interface ExpiringTable {
    * room: about what holds some thousand rows.
    */
   readonly lockSeconds: number;
-  /** Retention and margin: how long a row is kept from that time on. */
-  readonly keepMs: number;
+  readonly kept: Kept;
+}
+
+export function keepMs({ retentionMs, marginMs }: Kept): number {
+  return retentionMs + marginMs;
 }
 
 /**
- * A span of time, [since, until), as Postgres spells its ends. A time stays text on
- * its way through here: a Date would lose the microseconds.
+ * A span of time, [since, until), in microseconds since 1970 as Postgres writes a bigint.
+ * A Date would lose the microseconds, and a timestamptz written as text is read as another
+ * time under every DateStyle but ISO: "IST" is Israel's time there.
  */
 export interface TimeSpan {
   readonly since: string;
   readonly until: string;
 }
 
-export function markerTable(db: Queryable, keepMs: number): ExpiringTable {
-  return { db, name: 'player_mutation_idempotency', column: 'created_at', lockSeconds: 1, keepMs };
+/** SQL: a timestamptz as microseconds. */
+export function toMicros(time: string): string {
+  return `(extract(epoch FROM ${time}) * 1000000)::bigint`;
+}
+
+/**
+ * SQL: microseconds as a timestamptz. Exact until the year 2255, where they no longer fit a
+ * double; `to_timestamp` takes seconds, in which a double has no place for all of them today.
+ */
+export function fromMicros(micros: string): string {
+  return `(timestamptz 'epoch' + ${micros}::bigint * interval '1 microsecond')`;
+}
+
+export const MARKERS = 'player_mutation_idempotency';
+
+export function markerTable(db: Queryable, kept: Kept): ExpiringTable {
+  return { db, name: MARKERS, column: 'created_at', lockSeconds: 1, kept };
 }

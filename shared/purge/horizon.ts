@@ -1,4 +1,10 @@
-import type { ExpiringTable, TimeSpan } from './expiring-table.ts';
+import {
+  type ExpiringTable,
+  fromMicros,
+  keepMs,
+  type TimeSpan,
+  toMicros,
+} from './expiring-table.ts';
 
 /** One part of the time that has expired, the unit of work of a loop. */
 export interface Slice {
@@ -41,12 +47,12 @@ export async function findHorizon(table: ExpiringTable, sliceCount: number): Pro
        SELECT *, ${table.lockSeconds}
                * greatest(1, ceil(extract(epoch FROM newest - oldest) / $2::int / ${table.lockSeconds})) AS seconds
          FROM expired)
-     SELECT cutoff::text, seconds::float8,
-            ARRAY(SELECT edge::text
+     SELECT ${toMicros('cutoff')} AS cutoff, seconds::float8,
+            ARRAY(SELECT ${toMicros('edge')}
                     FROM generate_series(oldest, newest, seconds * interval '1 second') AS edge
                    ORDER BY edge) AS edges
        FROM cut`,
-    [table.keepMs, sliceCount],
+    [keepMs(table.kept), sliceCount],
   );
   const { cutoff, seconds, edges } = rows[0] as (typeof rows)[number];
   const slices = edges.map((from, index) => ({
@@ -83,7 +89,8 @@ export async function measureRemainder(
   const { rows } = await table.db.query<{ counted: number; age: number | null }>(
     `WITH seen AS MATERIALIZED (
        SELECT sum(rows)::int AS counted, min(oldest) AS oldest
-         FROM unnest($1::timestamptz[], $2::timestamptz[]) AS span (since, until),
+         FROM (SELECT ${fromMicros('low')} AS since, ${fromMicros('high')} AS until
+                 FROM unnest($1::bigint[], $2::bigint[]) AS micros (low, high)) AS span,
               LATERAL (SELECT count(*) AS rows, min(at) AS oldest
                          FROM (SELECT ${table.column} AS at FROM ${table.name}
                                 WHERE ${table.column} >= since AND ${table.column} < until
@@ -92,10 +99,15 @@ export async function measureRemainder(
             extract(epoch FROM clock_timestamp() - coalesce(oldest,
               -- What has expired since the cutoff is behind the time as well.
               (SELECT ${table.column} FROM ${table.name}
-                WHERE ${table.column} >= $3::timestamptz ORDER BY ${table.column} LIMIT 1)))::float8
+                WHERE ${table.column} >= ${fromMicros('$3')} ORDER BY ${table.column} LIMIT 1)))::float8
               - $4::float8 / 1000 AS age
        FROM seen`,
-    [unseen.map(({ since }) => since), unseen.map(({ until }) => until), cutoff, table.keepMs],
+    [
+      unseen.map(({ since }) => since),
+      unseen.map(({ until }) => until),
+      cutoff,
+      keepMs(table.kept),
+    ],
   );
   const { counted, age } = rows[0] as (typeof rows)[number];
   const leftRows =
@@ -103,11 +115,11 @@ export async function measureRemainder(
   return { leftRows, oldestExpiredAgeSeconds: Math.max(0, age ?? 0) };
 }
 
-/** How many rows have expired by now; an estimate beyond some ten thousand. */
-export async function measureBacklog(table: ExpiringTable): Promise<number> {
+/** What has expired by now. */
+export async function measureBacklog(table: ExpiringTable): Promise<Remainder> {
   const { cutoff, slices } = await findHorizon(table, 1);
   const spans = slices.map(({ from, until }) => ({ since: from, until }));
-  return (await measureRemainder(table, cutoff, spans)).leftRows;
+  return measureRemainder(table, cutoff, spans);
 }
 
 /**
@@ -120,7 +132,7 @@ async function estimateRows(table: ExpiringTable, cutoff: string): Promise<numbe
   const { rows } = await table.db.query<{ rows: number }>(
     `SELECT (count(*) * 100 / ${percent})::float8 AS rows
        FROM ${table.name} TABLESAMPLE SYSTEM (${percent})
-      WHERE ${table.column} < $1::timestamptz`,
+      WHERE ${table.column} < ${fromMicros('$1')}`,
     [cutoff],
   );
   return Math.round((rows[0] as { rows: number }).rows);
@@ -133,10 +145,10 @@ async function estimateRows(table: ExpiringTable, cutoff: string): Promise<numbe
 export async function measureArrival(table: ExpiringTable, cutoff: string): Promise<number> {
   const { rows } = await table.db.query<{ rows: number; seconds: number | null }>(
     `SELECT count(*)::float8 AS rows,
-            extract(epoch FROM max(at) - $1::timestamptz)::float8 AS seconds
+            extract(epoch FROM max(at) - ${fromMicros('$1')})::float8 AS seconds
        FROM (SELECT ${table.column} AS at FROM ${table.name}
-              WHERE ${table.column} >= $1::timestamptz
-                AND ${table.column} < $1::timestamptz + interval '60 seconds'
+              WHERE ${table.column} >= ${fromMicros('$1')}
+                AND ${table.column} < ${fromMicros('$1')} + interval '60 seconds'
               ORDER BY ${table.column} LIMIT ${COUNTED_ROWS_MAX}) AS r`,
     [cutoff],
   );

@@ -26,14 +26,17 @@ export interface SweepPlan {
 export interface SweepReport {
   readonly rows: number;
   readonly batchDurationsSeconds: readonly number[];
-  /** What had expired when the sweep began and is still there; see `Remainder`. */
-  readonly leftRows: number;
-  readonly oldestExpiredAgeSeconds: number;
+  /**
+   * What had expired when the sweep began and is still there; see `Remainder`. Undefined when it
+   * could not be seen.
+   */
+  readonly leftRows: number | undefined;
+  readonly oldestExpiredAgeSeconds: number | undefined;
   /** Of all the loops together, without their pauses. */
   readonly rowsPerSecond: number;
   /** How many rows expire in a second. */
   readonly arrivalPerSecond: number;
-  /** What ended one of the loops early; the others went on. */
+  /** What ended one of the loops early (the others went on), or kept it from seeing what is left. */
   readonly error: unknown;
 }
 
@@ -64,13 +67,19 @@ export async function sweepExpired(plan: SweepPlan): Promise<SweepReport> {
     const since = doubtedFrom ?? from;
     return isDrained && doubtedFrom === undefined ? [] : [{ since, until }];
   });
-  return {
-    ...tally,
-    ...(await measureRemainder(table, cutoff, unseen)),
-    arrivalPerSecond: await measureArrival(table, cutoff),
-    error: outcomes.find((outcome) => outcome.status === 'rejected')?.reason,
-  };
+  const loopError = outcomes.find((outcome) => outcome.status === 'rejected')?.reason;
+  try {
+    const remainder = await measureRemainder(table, cutoff, unseen);
+    const arrivalPerSecond = await measureArrival(table, cutoff);
+    return { ...tally, ...remainder, arrivalPerSecond, error: loopError };
+  } catch (error) {
+    // What was deleted counts, whatever became of the server or of our time since.
+    return { ...tally, ...UNSEEN, arrivalPerSecond: 0, error: loopError ?? error };
+  }
 }
+
+/** What is left, when that could not be seen. */
+export const UNSEEN = { leftRows: undefined, oldestExpiredAgeSeconds: undefined };
 
 /**
  * One's own slices in the order of time, then those of the others from their end: so

@@ -12,7 +12,7 @@ export async function purgeAtItsPace(
   const endMs = performance.now() + invocationMs;
   const remainingMs = () => endMs - performance.now();
   const { rows, error } = await sweepExpired({
-    table: markerTable(client, keepMs),
+    table: markerTable(client, { retentionMs: keepMs, marginMs: 0 }),
     share: { worker: 0, workers: 1, loops: 1 },
     batchRowsMax: 50_000,
     createPace: () => paceByTime(remainingMs),

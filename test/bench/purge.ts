@@ -63,7 +63,7 @@ async function sweep(
   onBatch: (rows: number) => void,
 ): Promise<SweepReport> {
   const report = await sweepExpired({
-    table: markerTable(client, KEEP_MS),
+    table: markerTable(client, { retentionMs: KEEP_MS, marginMs: 0 }),
     share: { worker, workers, loops: 1 },
     batchRowsMax: BATCH_ROWS,
     createPace: () => atFullSpeed,

@@ -58,7 +58,7 @@ async function fill(admin: pg.Client, rows: number): Promise<void> {
 /** The purge as it is deployed, at full speed. */
 async function purge(client: pg.Client): Promise<number> {
   const report = await sweepExpired({
-    table: completedRecords(client, 48 * HOUR_MS),
+    table: completedRecords(client, { retentionMs: 48 * HOUR_MS, marginMs: 0 }),
     share: { worker: 0, workers: 1, loops: 1 },
     batchRowsMax: 10_000,
     createPace: () => atFullSpeed,

@@ -11,13 +11,15 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
 
-const ALL = { since: '-infinity', until: 'infinity' };
+/** From 1970 to 2100. */
+const ALL = { since: '0', until: '4102444800000000' };
 /** So long that only what the test does ends the wait. */
 const LONG_MS = 25_000;
 
 async function timeOf(id: string): Promise<string> {
   const [row] = await db.sql<{ at: string }>(
-    'SELECT created_at::text AS at FROM player_mutation_idempotency WHERE request_id = $1',
+    `SELECT (extract(epoch FROM created_at) * 1000000)::bigint AS at
+       FROM player_mutation_idempotency WHERE request_id = $1`,
     [id],
   );
   return row?.at ?? '';
@@ -59,7 +61,7 @@ describe('a batch', () => {
     await insertMarkers(db, 10, { spreadSeconds: 1000 });
     const until = await timeOf('k10');
     const table = markersOn(purgePool(db));
-    const batch = await findBatch(table, { since: '-infinity', until }, 1000);
+    const batch = await findBatch(table, { ...ALL, until }, 1000);
     expect(batch).toMatchObject({ since: await timeOf('k1'), isFull: false, isInstant: false });
     expect(batch?.seconds).toBeGreaterThan(63);
     expect(batch?.seconds).toBeLessThanOrEqual(64);
@@ -106,7 +108,7 @@ describe('two purges', () => {
     await insertMarkers(db, 100, { spreadSeconds: 100 });
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
-    const early = { since: '2000-01-01', until: await timeOf('k11') };
+    const early = { ...ALL, until: await timeOf('k11') };
     const batch = (await findBatch(markersOn(first), early, 1000)) ?? ALL;
     expect(await deleteSpan(markersOn(first), batch)).toBe(10);
     const late = { since: await timeOf('k21'), until: await timeOf('k31') };

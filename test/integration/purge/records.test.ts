@@ -19,7 +19,7 @@ afterAll(() => db.drop());
 beforeEach(() => db.sql('TRUNCATE idempotency_records'));
 
 const HOUR_MS = 3_600_000;
-const KEEP_MS = 48 * HOUR_MS;
+const KEPT = { retentionMs: 48 * HOUR_MS, marginMs: 0 };
 
 interface Seed {
   readonly name: string;
@@ -66,7 +66,7 @@ const connections = (options = '') => purgePool(db, 2, options);
 
 async function sweep(pool = connections(), batchRowsMax = 500) {
   const completed = await sweepExpired({
-    table: completedRecords(pool, KEEP_MS),
+    table: completedRecords(pool, KEPT),
     share: { worker: 0, workers: 1, loops: 1 },
     batchRowsMax,
     createPace: () => atFullSpeed,
@@ -74,10 +74,13 @@ async function sweep(pool = connections(), batchRowsMax = 500) {
     onBatch: () => {},
   });
   expect(completed.error).toBeUndefined();
-  const abandoned = await sweepAbandonedRecords(pool, KEEP_MS, () => 10_000);
+  const abandoned = await sweepAbandonedRecords(pool, KEPT, {
+    remainingMs: () => 10_000,
+    onBatch: () => {},
+  });
   const oldestSeconds = Math.max(
-    completed.oldestExpiredAgeSeconds,
-    abandoned.oldestExpiredAgeSeconds,
+    completed.oldestExpiredAgeSeconds ?? Number.NaN,
+    abandoned.oldestExpiredAgeSeconds ?? Number.NaN,
   );
   return {
     completed: completed.rows,
@@ -179,7 +182,7 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
       connections('-c enable_seqscan=off'),
       connections('-c enable_indexscan=off -c enable_bitmapscan=off'),
     ];
-    const sweeps = await Promise.all(pools.map((pool) => deleteAbandonedRecords(pool, KEEP_MS)));
+    const sweeps = await Promise.all(pools.map((pool) => deleteAbandonedRecords(pool, KEPT)));
     expect(sweeps.toSorted((a, b) => a - b)).toEqual([0, 5000]);
     expect(await left()).toEqual([]);
   });
@@ -189,10 +192,10 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
     const pool = connections();
-    expect(await deleteAbandonedRecords(first, KEEP_MS)).toBe(1);
-    expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(0);
+    expect(await deleteAbandonedRecords(first, KEPT)).toBe(1);
+    expect(await deleteAbandonedRecords(pool, KEPT)).toBe(0);
     await first.query('ROLLBACK');
-    expect(await deleteAbandonedRecords(pool, KEEP_MS)).toBe(1);
+    expect(await deleteAbandonedRecords(pool, KEPT)).toBe(1);
   });
 });
 

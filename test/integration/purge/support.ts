@@ -1,7 +1,11 @@
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
 import { type Queryable, statementsOn } from '../../../shared/postgres/pool.ts';
-import { type ExpiringTable, markerTable } from '../../../shared/purge/expiring-table.ts';
+import {
+  type ExpiringTable,
+  type Kept,
+  markerTable,
+} from '../../../shared/purge/expiring-table.ts';
 import { atFullSpeed } from '../../../shared/purge/pace.ts';
 import {
   type Share,
@@ -13,7 +17,7 @@ import type { TestDatabase } from '../../support/database.ts';
 
 /** Retention 1 h and margin 5 min, by default. */
 export const KEPT_MINUTES = 65;
-const KEEP_MS = KEPT_MINUTES * 60_000;
+export const KEPT: Kept = { retentionMs: 3_600_000, marginMs: 300_000 };
 
 /** Rows k1 to kN, k1 the oldest and at a whole second, spread over so many seconds. */
 export async function insertMarkers(
@@ -53,6 +57,7 @@ export async function countDeadlocks(db: TestDatabase): Promise<number> {
 }
 
 export interface PurgeConnections extends Queryable {
+  readonly pool: pg.Pool;
   /** How many there are now. */
   open(): number;
 }
@@ -63,11 +68,11 @@ export function purgePool(db: TestDatabase, max = 1, options = ''): PurgeConnect
   pool.on('error', () => {});
   pool.on('connect', (client) => client.on('error', () => {}));
   onTestFinished(() => pool.end());
-  return { ...statementsOn(pool), open: () => pool.totalCount };
+  return { ...statementsOn(pool), pool, open: () => pool.totalCount };
 }
 
 export function markersOn(connections: Queryable): ExpiringTable {
-  return markerTable(connections, KEEP_MS);
+  return markerTable(connections, KEPT);
 }
 
 /** A sweep at full speed and without an end, unless told otherwise. */

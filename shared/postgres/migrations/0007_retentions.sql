@@ -1,0 +1,102 @@
+-- How long a replay is caught, table by table: the longest retention that any function has ever
+-- promised here. The purge deletes nothing that is younger, whatever its own settings say, and
+-- learns from the rows which tables expire. 0: nobody has promised anything yet.
+CREATE TABLE idempotency_retentions (
+  table_name   text   PRIMARY KEY,
+  -- A hundred years at the most: more was not meant in milliseconds.
+  retention_ms bigint NOT NULL CHECK (retention_ms BETWEEN 0 AND 3155760000000)
+);
+INSERT INTO idempotency_retentions VALUES
+  ('player_mutation_idempotency', 0),
+  ('idempotency_records', 0);
+
+-- The greeting of each connection that claims. It raises and never lowers: lowering is an UPDATE
+-- of the owner's (docs/purge.md). Nearly always it is one look, which locks nothing.
+--
+-- Whoever does raise waits for the deletes that go by the older retention, and retention_holds
+-- refuses all later ones. So when this has committed, every row that is still there is kept for
+-- the new retention, and a replay may promise it of an old record too.
+CREATE FUNCTION promise_retention(p_table text, p_retention_ms bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+  kept_ms bigint;
+BEGIN
+  SELECT retention_ms INTO kept_ms FROM idempotency_retentions WHERE table_name = p_table;
+  IF kept_ms IS NULL THEN
+    RAISE EXCEPTION 'promise_retention: idempotency_retentions has no row for %, so no purge would keep this promise. Say, as the owner: INSERT INTO idempotency_retentions VALUES (%, 0)',
+      p_table, quote_literal(p_table);
+  END IF;
+  IF kept_ms >= p_retention_ms THEN
+    RETURN kept_ms;
+  END IF;
+  PERFORM pg_advisory_xact_lock(4702111234474983746);
+  UPDATE idempotency_retentions SET retention_ms = p_retention_ms
+   WHERE table_name = p_table AND retention_ms < p_retention_ms;
+  RETURN p_retention_ms;
+END
+$$;
+
+-- In each DELETE of the purge, with the retention that it goes by. False while somebody raises a
+-- retention; an error when it was raised since the purge read it. A function reads what has been
+-- committed by now, where the DELETE itself would see what was there when it began.
+CREATE FUNCTION retention_holds(p_table text, p_retention_ms bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+  kept_ms bigint;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock_shared(4702111234474983746) THEN
+    RETURN false;
+  END IF;
+  SELECT retention_ms INTO kept_ms FROM idempotency_retentions WHERE table_name = p_table;
+  IF kept_ms IS NULL OR kept_ms > p_retention_ms THEN
+    RAISE EXCEPTION 'retention_holds: this purge of % goes by a retention of % ms, and by now idempotency_retentions says %. Nothing more is deleted by the old one; the next run goes by the new one',
+      p_table, p_retention_ms, kept_ms;
+  END IF;
+  RETURN true;
+END
+$$;
+
+-- A definer's function must not look its names up where the caller says. And it waits no longer
+-- than a greeting may take.
+DO $$
+BEGIN
+  EXECUTE format('ALTER FUNCTION promise_retention(text, bigint) SET search_path = pg_catalog, %I, pg_temp',
+                 current_schema());
+END
+$$;
+ALTER FUNCTION promise_retention(text, bigint) SET lock_timeout = '800ms';
+
+-- Whoever may claim may promise, and whoever claims or deletes may read; nobody else, and nobody
+-- may write. The service's roles are among them, and so are roles of your own.
+REVOKE ALL ON FUNCTION promise_retention(text, bigint) FROM PUBLIC;
+DO $$
+DECLARE
+  who      text;
+  may_claim boolean;
+BEGIN
+  FOR who, may_claim IN
+    SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+           bool_or(privilege_type = 'INSERT')
+      FROM pg_class, aclexplode(relacl)
+     WHERE oid IN ('player_mutation_idempotency'::regclass, 'idempotency_records'::regclass)
+       AND privilege_type IN ('INSERT', 'DELETE') AND grantee <> relowner
+     GROUP BY grantee
+  LOOP
+    EXECUTE format('GRANT SELECT ON idempotency_retentions TO %s', who);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION retention_holds(text, bigint) TO %s', who);
+    IF may_claim THEN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION promise_retention(text, bigint) TO %s', who);
+    END IF;
+  END LOOP;
+END
+$$;
+
+-- A statement of the purge that finds a table locked (ACCESS EXCLUSIVE: an ALTER TABLE, a VACUUM
+-- FULL) gives up and lets the other tables have their turn.
+DO $$
+BEGIN
+  ALTER ROLE backstop_purge SET lock_timeout = '5s';
+EXCEPTION WHEN insufficient_privilege OR undefined_object THEN
+  RAISE WARNING 'backstop: the role backstop_purge got no lock_timeout (%): ask whoever owns it to say ALTER ROLE backstop_purge SET lock_timeout = ''5s''', SQLERRM;
+END
+$$;
