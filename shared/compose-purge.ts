@@ -6,6 +6,7 @@ import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
 import { createDatabase, type Queryable, statementsOn } from './postgres/pool.ts';
 import { paceByTime } from './purge/pace.ts';
+import { PURGE_NEEDS } from './purge/retentions.ts';
 import { readShare } from './purge/share.ts';
 import { type Course, listSweeps, type SweepList } from './purge/sweeps.ts';
 import { type PurgeResult, type PurgeRun, runPass } from './purge/worker.ts';
@@ -44,7 +45,7 @@ export function openPurge(
   connections: number,
   onIdleError: (error: Error) => void,
 ): PurgeTools {
-  const { pool } = createDatabase({
+  const { pool, addToGreeting } = createDatabase({
     connectionString: config.purgeDatabaseUrl,
     password: databasePassword(config, config.purgeDatabaseUrl),
     max: connections,
@@ -52,6 +53,7 @@ export function openPurge(
     connectTimeoutMs: config.databaseConnectTimeoutMs,
     onIdleError,
   });
+  addToGreeting(PURGE_NEEDS);
   const settings = {
     markerRetentionMs: config.purgeRetentionMs,
     recordRetentionMs: config.recordRetentionMs,

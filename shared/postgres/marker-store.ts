@@ -3,6 +3,7 @@ import { type AttemptPlan, openAttempt } from './attempt.ts';
 import { needsPart } from './greeting.ts';
 import { claimMarker, markOfMarker } from './markers.ts';
 import { acquire, type Database } from './pool.ts';
+import { promiseRetention } from './promise.ts';
 import { setbackAtConnect } from './setbacks.ts';
 import { enterTransaction, type Tx } from './transaction.ts';
 
@@ -15,6 +16,7 @@ export interface MarkerStoreOptions {
 /** The store for state in Postgres: the marker row and the mutation in one transaction. */
 export function markerStore({ database, retentionMs }: MarkerStoreOptions): Store<Tx> {
   database.addToGreeting(MARKER_NEEDS);
+  promiseRetention(database, 'player_mutation_idempotency', retentionMs);
   return {
     warm: database.warm,
     begin: async (request) => {

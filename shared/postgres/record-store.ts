@@ -12,6 +12,7 @@ import {
 import { decodeStored } from '../idempotency/stored-format.ts';
 import { openAttempt } from './attempt.ts';
 import { acquire, type Database } from './pool.ts';
+import { promiseRetention } from './promise.ts';
 import {
   claimRecord,
   markOfRecord,
@@ -55,8 +56,9 @@ export interface RecordTx extends Tx {
  * the last statement of the mutation's transaction, only if the claim is still ours.
  */
 export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
-  const { database } = options;
+  const { database, retentionMs } = options;
   for (const part of [RECORD_NEEDS, PUBLISH_HOME]) database.addToGreeting(part);
+  promiseRetention(database, 'idempotency_records', retentionMs);
   return {
     warm: database.warm,
     begin: async (request) => {

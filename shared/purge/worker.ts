@@ -37,9 +37,9 @@ const MARGIN_MS = 2000;
 
 /**
  * For the batch that is under way when a sweep's time is up, and for counting what is left: so
- * much of the margin, and of the sweep's own part a quarter, up to a limit.
+ * much of the margin, and of the sweep's own part a half, up to a limit.
  */
-const LAST_WORDS_MS = { margin: 1500, partMax: 3000 };
+const LAST_WORDS_MS = { margin: 1500, partMax: 5000 };
 
 /** To read what was promised; nothing can be swept without it. */
 const READ_MS_MAX = 5000;
@@ -72,7 +72,7 @@ export async function runSweeps(
   const reports: (Partial<SweepReport> & { name: string })[] = [];
   for (const [index, sweep] of sweeps.entries()) {
     const partMs = (remainingMs() - MARGIN_MS) / (sweeps.length - index);
-    const endMs = monotonicMs() + partMs - Math.min(partMs / 4, LAST_WORDS_MS.partMax);
+    const endMs = monotonicMs() + partMs - Math.min(partMs / 2, LAST_WORDS_MS.partMax);
     const sweepMs = () => Math.min(endMs - monotonicMs(), remainingMs() - MARGIN_MS);
     const report = await sweep
       .run(within(pool, partMs), course, sweepMs)

@@ -10,31 +10,26 @@ INSERT INTO idempotency_retentions VALUES
   ('player_mutation_idempotency', 0),
   ('idempotency_records', 0);
 
--- The greeting of each connection that claims. It raises and never lowers: lowering is an UPDATE
--- of the owner's (docs/purge.md). Nearly always it is one look, which locks nothing.
+-- In the greeting of each connection that claims. It raises and never lowers: lowering is an UPDATE
+-- of the owner's (docs/purge.md). Nearly always it looks and writes nothing, and nobody waits.
 --
 -- Whoever does raise waits for the deletes that go by the older retention, and retention_holds
 -- refuses all later ones. So when this has committed, every row that is still there is kept for
--- the new retention, and a replay may promise it of an old record too.
+-- the new retention, and the replay of an old record may promise it too.
+--
+-- A body that is bound to its table when it is made: neither a caller's search_path nor a renamed
+-- schema can lead it elsewhere. And it waits no longer than a greeting may take.
+--
+-- Answers what is promised by now; NULL where the table has no row.
 CREATE FUNCTION promise_retention(p_table text, p_retention_ms bigint) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER AS $$
-DECLARE
-  kept_ms bigint;
-BEGIN
-  SELECT retention_ms INTO kept_ms FROM idempotency_retentions WHERE table_name = p_table;
-  IF kept_ms IS NULL THEN
-    RAISE EXCEPTION 'promise_retention: idempotency_retentions has no row for %, so no purge would keep this promise. Say, as the owner: INSERT INTO idempotency_retentions VALUES (%, 0)',
-      p_table, quote_literal(p_table);
-  END IF;
-  IF kept_ms >= p_retention_ms THEN
-    RETURN kept_ms;
-  END IF;
-  PERFORM pg_advisory_xact_lock(4702111234474983746);
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '800ms'
+BEGIN ATOMIC
+  SELECT pg_advisory_xact_lock(4702111234474983746) FROM idempotency_retentions
+   WHERE table_name = p_table AND retention_ms < p_retention_ms;
   UPDATE idempotency_retentions SET retention_ms = p_retention_ms
    WHERE table_name = p_table AND retention_ms < p_retention_ms;
-  RETURN p_retention_ms;
-END
-$$;
+  SELECT retention_ms FROM idempotency_retentions WHERE table_name = p_table;
+END;
 
 -- In each DELETE of the purge, with the retention that it goes by. False while somebody raises a
 -- retention; an error when it was raised since the purge read it. A function reads what has been
@@ -56,22 +51,12 @@ BEGIN
 END
 $$;
 
--- A definer's function must not look its names up where the caller says. And it waits no longer
--- than a greeting may take.
-DO $$
-BEGIN
-  EXECUTE format('ALTER FUNCTION promise_retention(text, bigint) SET search_path = pg_catalog, %I, pg_temp',
-                 current_schema());
-END
-$$;
-ALTER FUNCTION promise_retention(text, bigint) SET lock_timeout = '800ms';
-
 -- Whoever may claim may promise, and whoever claims or deletes may read; nobody else, and nobody
 -- may write. The service's roles are among them, and so are roles of your own.
 REVOKE ALL ON FUNCTION promise_retention(text, bigint) FROM PUBLIC;
 DO $$
 DECLARE
-  who      text;
+  who       text;
   may_claim boolean;
 BEGIN
   FOR who, may_claim IN

@@ -37,7 +37,10 @@ const LIMITS = ['statement_timeout', 'idle_in_transaction_session_timeout'];
 const limit = async () => {
   for (const setting of LIMITS) await db.sql(`ALTER ROLE ${role} SET ${setting} = '28s'`);
 };
-const grantMarkers = () => db.sql(`GRANT SELECT, INSERT ON player_mutation_idempotency TO ${role}`);
+const grantMarkers = async () => {
+  await db.sql(`GRANT SELECT, INSERT ON player_mutation_idempotency TO ${role}`);
+  await db.sql(`GRANT EXECUTE ON FUNCTION promise_retention(text, bigint) TO ${role}`);
+};
 const url = () => urlOf(db.adminUrl, { role });
 
 /** Reasons for which a service with both Postgres stores refuses the role, by line. */
