@@ -7,19 +7,25 @@ import httpJsonBodyParser from '@middy/http-json-body-parser';
 import type { Context } from 'aws-lambda';
 import type { ZodMiniType } from 'zod/mini';
 import type { Config } from './config.ts';
-import { acceptBody, validateBody } from './http/body.ts';
+import { spellContentType, validateBody } from './http/body.ts';
 import { type IfMatch, readIfMatch } from './http/precondition.ts';
 import { readPrincipal } from './http/principal.ts';
 import { type HttpResponse, Problem } from './http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
 import type { FastPath, Store } from './idempotency/contract.ts';
+import { idempotency, type Once, type OnceContext } from './idempotency/middleware.ts';
 import {
-  idempotency,
-  type Once,
-  type OnceContext,
-  problemResponses,
-  type Report,
-} from './idempotency/middleware.ts';
+  aBoolean,
+  aFunction,
+  aString,
+  having,
+  type Judge,
+  judgeOptions,
+  optional,
+} from './idempotency/options.ts';
+import { problemResponses } from './idempotency/problem-responses.ts';
+import { isOurFault, type Report } from './idempotency/reports.ts';
+import { loggable } from './loggable.ts';
 import type { Logger } from './logger.ts';
 import type { Meter } from './metrics.ts';
 import type { Tx } from './postgres/transaction.ts';
@@ -80,17 +86,42 @@ export interface MutationParts<Handle> extends Shared {
   readonly fastPath: FastPath;
 }
 
-/** Authentication, key and fingerprint, then the body: in the order of the contract. */
+const A_NAME: Judge = (name) =>
+  typeof name === 'string' && /^[a-z][a-z0-9]*(?:-[a-z0-9]+)*$/.test(name)
+    ? undefined
+    : 'must be in kebab case, such as spend-coins: it names the function in logs and settings';
+
+const MUTATION: Record<keyof MutationRoute<unknown>, Judge> = {
+  name: A_NAME,
+  body: optional(
+    having(['safeParse'], 'a schema of zod or zod/mini; undefined where there is no body'),
+  ),
+  stateUrl: aString,
+  run: aFunction,
+};
+
+/**
+ * Authentication, key and fingerprint, then the body: in the order of the contract.
+ *
+ * @throws TypeError for a route that cannot be.
+ */
 export function mutationHandler<Body, Handle>(
   route: MutationRoute<Body, Handle>,
   { config, logger, meter, store, fastPath }: MutationParts<Handle>,
 ): Handler {
+  judgeOptions('A mutation', route, MUTATION);
   const protection = idempotency<Handle>({
-    ...config,
     fastPath,
+    fastPathMode: config.fastPathMode,
     store,
     stateUrl: route.stateUrl,
     keyMode: config.keyMode(route.name),
+    issuerAliases: config.issuerAliases,
+    problemBaseUrl: config.problemBaseUrl,
+    answerMarginMs: config.answerMarginMs,
+    requestTimeoutMs: config.requestTimeoutMs,
+    bodyBytesMax: config.bodyBytesMax,
+    storedBodyBytesMax: config.storedBodyBytesMax,
     report: (report) => record(route.name, report, logger, meter),
   });
   const stack = bare<Handle>()
@@ -98,7 +129,7 @@ export function mutationHandler<Body, Handle>(
     .use(protection);
   if (route.body) {
     stack
-      .use(acceptBody(config.bodyBytesMax))
+      .use(spellContentType())
       .use(httpJsonBodyParser() as Step)
       .use(validateBody(route.body) as Step);
   }
@@ -120,6 +151,7 @@ export function queryHandler<Served extends Shared>(
   route: QueryRouteOn<Served>,
   service: Served,
 ): Handler {
+  judgeOptions('A query', route, { name: A_NAME, isPublic: optional(aBoolean), run: aFunction });
   const { config, logger } = service;
   return bare()
     .use(outermost(route.name, config, logger))
@@ -149,8 +181,7 @@ function outermost(name: string, { problemBaseUrl }: Config, logger: Logger): St
 function record(name: string, report: Report, logger: Logger, meter?: Meter): void {
   const { layer, outcome, attempts, keyHash, error } = report;
   const line = { function: name, layer, outcome, attempts, keyHash };
-  const isOurFault = error !== undefined && !(error instanceof Problem && !error.options.cause);
-  if (isOurFault) logger.error('request', { ...line, error: error as Error });
+  if (isOurFault(error)) logger.error('request', { ...line, error: loggable(error) });
   else logger.info('request', line);
   if (outcome === 'key_empty') meter?.keyEmpty();
   else meter?.outcome(layer, outcome);

@@ -36,7 +36,7 @@ export {
   type ProblemOptions,
   problemResponse,
 } from './http/problems.ts';
-export { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
+export { type HttpEvent, type HttpRequest, NotHttpError, readRequest } from './http/request.ts';
 export { lastSegment, storableText } from './http/text.ts';
 export {
   type FastPath,
@@ -53,9 +53,9 @@ export {
   type KeyMode,
   type Once,
   type OnceContext,
-  problemResponses,
-  type Report,
 } from './idempotency/middleware.ts';
+export { type ProblemResponsesOptions, problemResponses } from './idempotency/problem-responses.ts';
+export type { HandlerFault, Outcome, Report } from './idempotency/reports.ts';
 export { compareAndSwap, STALE } from './postgres/compare-and-swap.ts';
 export { markerStore } from './postgres/marker-store.ts';
 export { migrate } from './postgres/migrate.ts';

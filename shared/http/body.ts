@@ -12,21 +12,13 @@ type BodyStep = MiddlewareObj<HttpEvent, HttpResponse, Error, Context & { http: 
 const { localeError } = en();
 
 /**
- * Before the parser: refuses what is too large, and spells the content type as
- * the parser looks for it: a client of payload 1.0 chooses the case of its name,
- * and any client may put a space before a parameter (RFC 9110, section 5.6.6).
- *
- * @throws Problem PAYLOAD_TOO_LARGE
+ * Before the parser: spells the content type as the parser looks for it. A client of
+ * payload 1.0 chooses the case of its name, and any client may put a space before a
+ * parameter (RFC 9110, section 5.6.6).
  */
-export function acceptBody(bytesMax: number): BodyStep {
+export function spellContentType(): BodyStep {
   return {
     before: ({ event, context: { http } }) => {
-      if (http.body.length > bytesMax) {
-        throw new Problem(
-          'PAYLOAD_TOO_LARGE',
-          `The body has ${http.body.length} bytes; at most ${bytesMax} are taken.`,
-        );
-      }
       const [contentType] = http.header('content-type');
       if (contentType !== undefined) {
         const spelled = contentType.replace(/^([^\s;]*)[ \t]+;/, '$1;');

@@ -19,9 +19,24 @@ export function readPrincipal(
   return (
     text(context?.authorizer?.lambda?.['principalId']) ??
     text(context?.authorizer?.principalId) ??
-    text(context?.authorizer?.iam?.userArn) ??
-    text(context?.identity?.userArn)
+    iamPrincipal(context)
   );
+}
+
+/**
+ * An IAM user or a role's session is named by its ARN. The users of a Cognito identity pool
+ * all share one session of one role, so that each is named by his identity id, and by
+ * nothing where there is none.
+ */
+function iamPrincipal(context: RequestContext | null | undefined): string | undefined {
+  const { iam } = context?.authorizer ?? {};
+  const { identity } = context ?? {};
+  if (iam?.cognitoIdentity) return text(iam.cognitoIdentity.identityId);
+  if (identity?.cognitoIdentityPoolId || identity?.cognitoIdentityId) {
+    return text(identity.cognitoIdentityId);
+  }
+  const arn = text(iam?.userArn) ?? text(identity?.userArn);
+  return arn?.endsWith('/CognitoIdentityCredentials') ? undefined : arn;
 }
 
 interface RequestContext {
@@ -31,14 +46,21 @@ interface RequestContext {
     /** Payload 2.0, Lambda authorizer: its `context` object. */
     readonly lambda?: Readonly<Record<string, unknown>> | null;
     /** Payload 2.0, IAM. */
-    readonly iam?: { readonly userArn?: unknown } | null;
+    readonly iam?: {
+      readonly userArn?: unknown;
+      readonly cognitoIdentity?: { readonly identityId?: unknown } | null;
+    } | null;
     /** Payload 1.0, Cognito. */
     readonly claims?: Claims;
     /** Payload 1.0, Lambda authorizer. */
     readonly principalId?: unknown;
   } | null;
   /** Payload 1.0, IAM. */
-  readonly identity?: { readonly userArn?: unknown } | null;
+  readonly identity?: {
+    readonly userArn?: unknown;
+    readonly cognitoIdentityId?: unknown;
+    readonly cognitoIdentityPoolId?: unknown;
+  } | null;
 }
 
 type Claims = Readonly<Record<string, unknown>>;

@@ -52,13 +52,28 @@ export class Problem extends Error {
   readonly code: ProblemCode;
   readonly detail: string;
   readonly options: ProblemOptions;
+  /** With `expose`, what error handlers in the manner of http-errors go by. */
+  readonly statusCode: number;
+  readonly expose = true;
+  readonly headers: Readonly<Record<string, string>>;
 
   constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
+    if (!Object.hasOwn(PROBLEM_KINDS, code)) {
+      throw new TypeError(
+        `Problem: there is no code ${JSON.stringify(code)}; throw { statusCode, message } for a refusal of your own, or use one of ${Object.keys(PROBLEM_KINDS).join(', ')}`,
+      );
+    }
     super(`${code}: ${detail}`, 'cause' in options ? { cause: options.cause } : undefined);
     this.name = 'Problem';
     this.code = code;
     this.detail = detail;
     this.options = options;
+    this.statusCode = PROBLEM_KINDS[code].status;
+    const { retryAfterSeconds, headers } = options;
+    this.headers = {
+      ...(retryAfterSeconds !== undefined && { 'retry-after': String(retryAfterSeconds) }),
+      ...headers,
+    };
   }
 }
 
@@ -70,6 +85,11 @@ export interface HttpResponse {
   cookies?: string[];
   body?: string;
   isBase64Encoded?: boolean;
+}
+
+/** A status that ends an exchange; 1xx are said on the way. */
+export function isFinalStatus(status: unknown): status is number {
+  return Number.isInteger(status) && Number(status) >= 200 && Number(status) <= 599;
 }
 
 /** A refusal or a failure: the mutation was not done. */
@@ -90,14 +110,13 @@ export function problemResponse(
   baseUrl: string = DEFAULT_PROBLEM_BASE_URL,
 ): HttpResponse {
   const kind: ProblemKind = PROBLEM_KINDS[problem.code];
-  const { retryAfterSeconds, headers, members, retryable } = problem.options;
+  const { members, retryable } = problem.options;
   return {
     statusCode: kind.status,
     headers: {
       'content-type': 'application/problem+json',
       'cache-control': 'no-store',
-      ...(retryAfterSeconds !== undefined && { 'retry-after': String(retryAfterSeconds) }),
-      ...headers,
+      ...problem.headers,
     },
     body: JSON.stringify({
       type: baseUrl + problem.code.toLowerCase().replaceAll('_', '-'),
@@ -119,7 +138,7 @@ export function problemResponse(
  */
 export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
   if (error instanceof Problem) return problemResponse(error, baseUrl);
-  const status = foreignStatus(error);
+  const status = clientErrorStatus(error);
   if (status === undefined) {
     return problemResponse(
       new Problem('INTERNAL', 'The request failed for a reason of ours and took no effect.'),
@@ -144,7 +163,7 @@ export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
 }
 
 /** The status of an error in the manner of http-errors, which middy's middlewares throw. */
-function foreignStatus(error: unknown): number | undefined {
+export function clientErrorStatus(error: unknown): number | undefined {
   const status = (error as { statusCode?: unknown } | null)?.statusCode;
   const isClientError = Number.isInteger(status) && isRefusal(status as number);
   return isClientError && !isFailure(status as number) ? (status as number) : undefined;

@@ -18,8 +18,38 @@ export interface HttpRequest {
   readonly body: Buffer;
 }
 
-/** Reads an event of either payload version. A missing or null part is an empty one. */
+/** The event that a function was called with is no HTTP request: a queue's, a schedule's. */
+export class NotHttpError extends TypeError {
+  override name = 'NotHttpError';
+}
+
+/**
+ * An answer to anything else would be taken for a success: SQS deletes a batch whose
+ * function returned, whatever it returned.
+ *
+ * @throws NotHttpError
+ */
+export function insistOnHttp(event: unknown): void {
+  const { httpMethod, rawPath, requestContext } = (
+    typeof event === 'object' ? (event ?? {}) : {}
+  ) as Record<string, unknown>;
+  const isHttp =
+    typeof httpMethod === 'string' ||
+    typeof rawPath === 'string' ||
+    (typeof requestContext === 'object' && requestContext !== null && 'http' in requestContext);
+  if (isHttp) return;
+  throw new NotHttpError(
+    'The event is no HTTP request of API Gateway or a function URL: it has neither httpMethod nor requestContext.http. This function answers HTTP alone; send it nothing else.',
+  );
+}
+
+/**
+ * Reads an event of either payload version. A missing or null part is an empty one.
+ *
+ * @throws NotHttpError; Error where the body is no text any more.
+ */
 export function readRequest(event: HttpEvent): HttpRequest {
+  insistOnHttp(event);
   const isV2 = 'requestContext' in event && 'http' in (event.requestContext ?? {});
   return isV2 ? readV2(event as APIGatewayProxyEventV2) : readV1(event as APIGatewayProxyEvent);
 }
@@ -104,6 +134,11 @@ function isSpaceOrTab(code: number): boolean {
   return code === 0x20 || code === 0x09;
 }
 
-function bodyBytes(body: string | null | undefined, isBase64Encoded: boolean | undefined): Buffer {
+function bodyBytes(body: unknown, isBase64Encoded: boolean | undefined): Buffer {
+  if (body !== undefined && body !== null && typeof body !== 'string') {
+    throw new Error(
+      'The body of the event is no text any more: a middleware before this one has parsed it. idempotency() must come before the body parser: it hashes the body as it was sent.',
+    );
+  }
   return Buffer.from(body ?? '', isBase64Encoded ? 'base64' : 'utf8');
 }

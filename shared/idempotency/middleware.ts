@@ -7,25 +7,30 @@ import type { MiddlewareObj, Request } from '@middy/core';
 import type { Context } from 'aws-lambda';
 import { nowMs } from '../clock.ts';
 import { readPrincipal } from '../http/principal.ts';
-import { errorResponse, type HttpResponse, isRefusal, Problem } from '../http/problems.ts';
+import { type HttpResponse, Problem } from '../http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../http/request.ts';
+import { withHeadersOf } from '../http/response.ts';
 import type { Mutation, Unprotected, Work } from './contract.ts';
+import { answerError, answerReturn, complain, newState, type State } from './ending.ts';
 import { fingerprintOf } from './fingerprint.ts';
+import { guardedFastPath } from './guarded-fast-path.ts';
 import { KEY_HEADER, readKey, shortHash } from './key.ts';
 import { type OnceParts, runOnce, runUnprotected, type Verdict } from './once.ts';
+import {
+  aFunction,
+  aPositiveNumber,
+  aString,
+  having,
+  type Judge,
+  judgeOptions,
+  oneOf,
+  optional,
+  stringsByName,
+} from './options.ts';
+import { NO_REQUEST, problemOutcome, type Report, tell } from './reports.ts';
 
 /** Two-phase rollout: count first who sends no key, then insist. */
 export type KeyMode = 'optional' | 'required';
-
-/** Told once for each request that reached `once`, and for each that was turned away before it. */
-export interface Report {
-  readonly outcome: string;
-  readonly layer: Verdict['layer'];
-  readonly attempts: number;
-  /** A short hash; the key itself never leaves the request. */
-  readonly keyHash: string | undefined;
-  readonly error?: unknown;
-}
 
 export interface IdempotencyOptions<Tx> extends OnceParts<Tx> {
   readonly keyMode: KeyMode;
@@ -38,13 +43,40 @@ export interface IdempotencyOptions<Tx> extends OnceParts<Tx> {
   readonly answerMarginMs: number;
   /** The time a request has where there is no Lambda to say. */
   readonly requestTimeoutMs: number;
+  /** Larger bodies are refused before anything reads them; 262,144 where it is not said. */
+  readonly bodyBytesMax?: number | undefined;
   report(report: Report): void;
 }
+
+/** Hashing JSON of a megabyte takes a second of a small Lambda's time. */
+const BODY_BYTES_MAX = 262_144;
+
+const JUDGES: Record<keyof IdempotencyOptions<unknown>, Judge> = {
+  store: having(['begin'], 'markerStore, recordStore and dynamoStore make one'),
+  fastPath: having(
+    ['claim', 'publish', 'release'],
+    'redisFastPath makes one; NO_FAST_PATH does without Redis',
+  ),
+  fastPathMode: optional(oneOf('first', 'parallel')),
+  keyMode: oneOf('required', 'optional'),
+  issuerAliases: optional(stringsByName),
+  answerMarginMs: aPositiveNumber,
+  requestTimeoutMs: aPositiveNumber,
+  bodyBytesMax: optional(aPositiveNumber),
+  storedBodyBytesMax: aPositiveNumber,
+  stateUrl: optional(aString),
+  problemBaseUrl: optional(aString),
+  report: aFunction,
+};
 
 /** Runs the work at most once for this request's key; resolves with its response, fresh or replayed. */
 export type Once<Tx> = (work: Work<Tx>) => Promise<HttpResponse>;
 
 export interface OnceContext<Tx> extends Context {
+  /**
+   * Call it once, and return what it resolves with. Whatever the handler does besides, the
+   * outcome of `once` is the answer.
+   */
   once: Once<Tx>;
   /** Whom the authorizer proved. */
   principal: string;
@@ -54,61 +86,95 @@ export interface OnceContext<Tx> extends Context {
 
 type OnceRequest<Tx> = Request<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 
-interface State {
-  isCalled: boolean;
-  /** `once` has reported how the request ended. */
-  isReported?: boolean;
-  /** The response that `once` resolved with: from then on it is the answer. */
-  final?: HttpResponse;
-}
-
-const STATES = new WeakMap<object, State>();
-
 /**
- * Puts `once` on the context.
+ * Puts `once` on the context. It stands inside of `problemResponses()` and before the body
+ * parser; what changes bodies, and every middleware with an onError that returns a value or
+ * throws, stands outside of it: middy asks nobody else after such a one.
  *
- * @throws Problem UNAUTHENTICATED, KEY_REQUIRED, KEY_MALFORMED, in this order,
- * before any store is touched.
+ * @throws TypeError at once, for options that cannot be.
+ * Each request: Problem UNAUTHENTICATED, KEY_REQUIRED, KEY_MALFORMED, PAYLOAD_TOO_LARGE, in
+ * this order, before any store is touched; NotHttpError, and Error for a body that is parsed
+ * already.
  */
 export function idempotency<Tx>(
   options: IdempotencyOptions<Tx>,
 ): MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>> {
+  judgeOptions('idempotency', options, JUDGES);
+  const report = (told: Report) => options.report(told);
+  const parts = { ...options, fastPath: guardedFastPath(options.fastPath, report), report };
   return {
-    before: (request) => prepare(request, options),
-    after: (request) => insistOnOnce(request, options),
-    onError: (request) => keepFinal(request, options),
+    before: (request) => prepare(request, parts),
+    after: (request) => answerReturn(request, parts),
+    onError: (request) => answerError(request, parts),
   };
 }
 
 function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>): void {
-  const state: State = { isCalled: false };
-  STATES.set(request, state);
+  const state = newState(request);
   const http = readRequest(request.event);
   const asked = identify(request, http, options);
   request.context.http = http;
   request.context.principal = asked.principal;
-  request.context.once = async (work) => {
-    if (state.isCalled) {
-      throw new Error('once was called twice in one request: the second call did nothing');
-    }
-    state.isCalled = true;
-    const running =
-      asked.key === undefined
-        ? runUnprotected(asked, work, options)
-        : runOnce(mutationOf(asked, http), work, options);
-    const keyHash = asked.key === undefined ? undefined : shortHash(asked.key); // While it waits.
-    const verdict = await running;
-    // Final before anyone can throw: it was committed.
-    if ('response' in verdict) state.final = verdict.response;
-    try {
-      options.report(reportOf(verdict, keyHash)); // While L1 is told.
-      state.isReported = true;
-    } finally {
-      await verdict.published;
-    }
-    if (!('response' in verdict)) throw verdict.error;
-    return verdict.response;
+  request.context.once = (work) => {
+    const answer = callOnce(
+      state,
+      options,
+      () =>
+        asked.key === undefined
+          ? runUnprotected(asked, work, options)
+          : runOnce(mutationOf(asked, http), work, options),
+      asked.key,
+    );
+    // Whoever does not wait for it hears its outcome as the answer: never an unhandled rejection.
+    answer.catch(() => {});
+    return answer;
   };
+}
+
+async function callOnce<Tx>(
+  state: State,
+  { report }: IdempotencyOptions<Tx>,
+  run: () => Promise<Verdict>,
+  key: string | undefined,
+): Promise<HttpResponse> {
+  state.calls++;
+  if (state.running) {
+    throw new Error('once was called twice in one request: the second call did nothing');
+  }
+  if (state.isOver) {
+    complain(report, 'called_late');
+    throw new Error('once was called after the handler had ended: nothing was done');
+  }
+  state.running = settle(state, report, run, key);
+  const verdict = await state.running;
+  if (!('response' in verdict)) throw verdict.error;
+  state.handed = withHeadersOf(undefined, verdict.response);
+  return state.handed;
+}
+
+/** Never rejects: the outcome, reported, and with L1 told. */
+async function settle(
+  state: State,
+  report: (report: Report) => void,
+  run: () => Promise<Verdict>,
+  key: string | undefined,
+): Promise<Verdict> {
+  const running = verdictOf(run);
+  const keyHash = key === undefined ? undefined : shortHash(key); // While it waits.
+  const verdict = await running;
+  state.isReported = tell(report, reportOf(verdict, keyHash)); // While L1 is told.
+  await verdict.published;
+  state.verdict = verdict;
+  return verdict;
+}
+
+async function verdictOf(run: () => Promise<Verdict>): Promise<Verdict> {
+  try {
+    return await run();
+  } catch (error) {
+    const kind = error instanceof Problem ? 'refused' : 'threw';
+    return { kind, layer: 'request', attempts: 0, error } as Verdict;
+  }
 }
 
 type Asked = Unprotected | Pick<Mutation, 'principal' | 'deadlineMs' | 'key'>;
@@ -125,15 +191,24 @@ function identify<Tx>(
   }
   const deadlineMs = deadlineOf(context, options);
   const key = readKey(http);
-  if (key !== undefined) return { principal, key, deadlineMs };
-  if (options.keyMode === 'required') {
+  if (key === undefined && options.keyMode !== 'optional') {
     throw new Problem(
       'KEY_REQUIRED',
       `This request needs the header ${KEY_HEADER}: a new UUID for a new request, the same one when sending it again.`,
     );
   }
-  options.report({ outcome: 'key_empty', layer: 'request', attempts: 0, keyHash: undefined });
+  refuseTooLarge(http, options.bodyBytesMax);
+  if (key !== undefined) return { principal, key, deadlineMs };
+  tell(options.report, { outcome: 'key_empty', layer: 'request', ...NO_REQUEST });
   return { principal, deadlineMs };
+}
+
+function refuseTooLarge({ body }: HttpRequest, bytesMax = BODY_BYTES_MAX): void {
+  if (body.length <= bytesMax) return;
+  throw new Problem(
+    'PAYLOAD_TOO_LARGE',
+    `The body has ${body.length} bytes; at most ${bytesMax} are taken.`,
+  );
 }
 
 /**
@@ -160,77 +235,23 @@ function deadlineOf(
 function reportOf(verdict: Verdict, keyHash: string | undefined): Report {
   const { layer, attempts } = verdict;
   const error = 'error' in verdict ? verdict.error : undefined;
-  const outcome =
-    error instanceof Problem ? error.code.toLowerCase() : verdict.kind.replace('-', '_');
-  return { outcome, layer, attempts, keyHash, ...(error !== undefined && { error }) };
-}
-
-/**
- * Two programming errors. A mutation that answers success without `once` is
- * unprotected, and must not pass for more. One that answers another status than
- * `once` gave would tell a retry something else than it told the first try.
- */
-function insistOnOnce<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>): void {
-  const state = STATES.get(request);
-  const status = request.response?.statusCode ?? 200;
-  const complain = (outcome: string, message: string) => {
-    const error = new Error(message);
-    options.report({ outcome, layer: 'handler', attempts: 0, keyHash: undefined, error });
-    return error;
-  };
-  if (state?.final && state.final.statusCode !== status) {
-    complain(
-      'response_changed',
-      'The handler did not return the response of once; it was sent all the same.',
-    );
-    request.response = state.final;
-  }
-  if (state && !state.isCalled && !isRefusal(status)) {
-    throw complain(
-      'unprotected',
-      'The handler answered with success and never called once: its effects are unprotected.',
-    );
-  }
-}
-
-/** Nothing after COMMIT may turn a success into a failure. */
-function keepFinal<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>): void {
-  const final = STATES.get(request)?.final;
-  if (!final) return;
-  request.response = final;
-  const { error } = request;
-  const report = { outcome: 'threw_after_once', layer: 'handler', attempts: 0 } as const;
-  try {
-    options.report({ ...report, keyHash: undefined, error });
-  } catch {
-    // It may be the report itself that threw, and it was committed all the same.
-  }
-}
-
-/**
- * Answers every error, as problem+json. The outermost middleware, so that nothing
- * leaves the Lambda as a thrown error: a gateway would make of it what it likes
- * (serverless-offline a 200).
- */
-export function problemResponses(options: {
-  readonly problemBaseUrl?: string | undefined;
-  /** Told of each request that `once` has not reported itself. */
-  report?(report: Report): void;
-}): MiddlewareObj<HttpEvent, HttpResponse> {
-  const report = (request: object, outcome: string, error?: unknown) => {
-    if (STATES.get(request)?.isReported) return;
-    options.report?.({ outcome, layer: 'request', attempts: 0, keyHash: undefined, error });
-  };
   return {
-    after: (request) => report(request, 'answered'),
-    onError: (request) => {
-      const { error } = request;
-      report(request, error instanceof Problem ? error.code.toLowerCase() : 'threw', error);
-      const final = STATES.get(request)?.final;
-      // A hook that made a success of an error hides a failure: it is one again.
-      const isAnswered = isRefusal(request.response?.statusCode ?? 0);
-      if (final) request.response = final;
-      else if (!isAnswered) request.response = errorResponse(error, options.problemBaseUrl);
-    },
+    outcome: outcomeOf(verdict),
+    layer,
+    attempts,
+    keyHash,
+    ...(error !== undefined && { error }),
   };
+}
+
+function outcomeOf(verdict: Verdict): Report['outcome'] {
+  if ('error' in verdict && verdict.error instanceof Problem) return problemOutcome(verdict.error);
+  switch (verdict.kind) {
+    case 'returned-5xx':
+      return 'returned_5xx';
+    case 'refused':
+      return problemOutcome(verdict.error);
+    default:
+      return verdict.kind;
+  }
 }

@@ -14,6 +14,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { nowMs } from '../clock.ts';
 import { type HttpResponse, isFailure, isRefusal, Problem } from '../http/problems.ts';
+import { toResponse } from '../http/response.ts';
 import {
   type Attempt,
   DeadlineError,
@@ -31,7 +32,7 @@ import {
 } from './contract.ts';
 import { areComparable } from './fingerprint.ts';
 import { problemOf, type Refusable } from './setbacks.ts';
-import { asFresh, asReplayed, toResponse, toStored } from './stored-response.ts';
+import { asFresh, asReplayed, toStored } from './stored-response.ts';
 
 export interface OnceParts<Tx> {
   readonly fastPath: FastPath;

@@ -1,3 +1,5 @@
+import { isFailure, isFinalStatus } from '../http/problems.ts';
+import { isAnswerHeader, isCarriedText } from '../http/response.ts';
 import type { StoredResponse } from './contract.ts';
 
 /** Goes up with every change of the form; other versions are not read. */
@@ -23,6 +25,10 @@ export function decodeStored(text: string): Kept | undefined {
   }
 }
 
+/**
+ * Judged like a response that is about to be stored: whoever can write to the store could
+ * otherwise set a cookie with an answer of ours.
+ */
 export function isKept(response: unknown): response is Kept {
   if (response === 'tombstone') return true;
   const { statusCode, headers, body, isBase64Encoded } = (response ?? {}) as Record<
@@ -30,12 +36,13 @@ export function isKept(response: unknown): response is Kept {
     unknown
   >;
   return (
-    typeof statusCode === 'number' &&
+    isFinalStatus(statusCode) &&
+    !isFailure(statusCode) &&
     typeof body === 'string' &&
     typeof isBase64Encoded === 'boolean' &&
     typeof headers === 'object' &&
     headers !== null &&
     !Array.isArray(headers) &&
-    Object.values(headers).every((value) => typeof value === 'string')
+    Object.entries(headers).every(([name, value]) => isAnswerHeader(name) && isCarriedText(value))
   );
 }

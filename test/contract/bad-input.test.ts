@@ -343,6 +343,12 @@ describe('C71 what is wrong with a request is said before any store is asked', (
   });
 });
 
+test('library S10: what is no HTTP request is thrown, and by no means answered', async () => {
+  for (const event of [{}, null, 'POST /', { Records: [] }, { source: 'aws.events' }]) {
+    await expect(ask(road.spend, event)).rejects.toThrow(/no HTTP request/);
+  }
+});
+
 test('C87 no delimiter makes one claim of two: t1 with a:b, t1:a with b', async () => {
   const base = newKey();
   const pairs = [

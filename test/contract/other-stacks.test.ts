@@ -39,7 +39,9 @@ type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 function takeOne(early: Step, report: () => void = () => {}): Handler {
   const { config, database } = road.service;
   const protection = idempotency<Tx>({
-    ...config,
+    storedBodyBytesMax: config.storedBodyBytesMax,
+    answerMarginMs: config.answerMarginMs,
+    requestTimeoutMs: config.requestTimeoutMs,
     keyMode: 'required',
     store: markerStore({ database, retentionMs: config.retentionMs }),
     fastPath: redisFastPath({

@@ -54,6 +54,38 @@ describe('each authorizer', () => {
   });
 });
 
+describe('C114 library S6: the users of a Cognito identity pool share a role and its session', () => {
+  const SHARED = 'arn:aws:sts::123456789012:assumed-role/App_Auth/CognitoIdentityCredentials';
+  const POOL = 'eu-central-1:pool';
+  const v2 = (cognitoIdentity: unknown) =>
+    principalOf({ authorizer: { iam: { userArn: SHARED, cognitoIdentity } } });
+  const v1 = (cognitoIdentityId: unknown, cognitoIdentityPoolId: unknown = POOL) =>
+    principalOf({ identity: { userArn: SHARED, cognitoIdentityId, cognitoIdentityPoolId } });
+
+  test('each is a principal of his own', () => {
+    for (const id of ['eu-central-1:alice', 'eu-central-1:bob']) {
+      expect(v2({ amr: ['authenticated'], identityId: id, identityPoolId: POOL })).toBe(id);
+      expect(v1(id)).toBe(id);
+      expect(v1(id, null)).toBe(id);
+    }
+  });
+
+  test('and one without an identity id proves nobody', () => {
+    expect(v2({ identityPoolId: POOL })).toBeUndefined();
+    expect(v2({ identityId: '' })).toBeUndefined();
+    expect(v2(null)).toBeUndefined();
+    expect(v1(null)).toBeUndefined();
+    expect(v1(7)).toBeUndefined();
+    expect(v1(null, null)).toBeUndefined();
+  });
+
+  test('an assumed role of another kind is named by its session', () => {
+    const userArn = 'arn:aws:sts::123456789012:assumed-role/worker/task-1';
+    expect(principalOf({ authorizer: { iam: { userArn, cognitoIdentity: null } } })).toBe(userArn);
+    expect(principalOf({ identity: { userArn, cognitoIdentityId: null } })).toBe(userArn);
+  });
+});
+
 test('what the caller says of itself proves nothing', () => {
   const event = httpEvent({
     body: { sub: 'alice', userId: 'alice', principal: 'alice' },

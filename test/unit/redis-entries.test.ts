@@ -59,10 +59,8 @@ describe('round trips', () => {
   test('a body of every byte, of lone surrogates, of anything', () => {
     const everyByte = String.fromCharCode(...Array(256).keys());
     for (const body of [everyByte, '\ud800', '\udc00\ud800', '\u2028', '😀', '']) {
-      const text = encodeCompleted('1:abc', { ...response, body, headers: { etag: body } }, 5);
-      expect(decode(overTheWire(text))).toMatchObject({
-        response: { body, headers: { etag: body } },
-      });
+      const text = encodeCompleted('1:abc', { ...response, body }, 5);
+      expect(decode(overTheWire(text))).toMatchObject({ response: { body } });
     }
     fc.assert(
       fc.property(

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { type HttpEvent, readRequest } from '../../shared/http/request.ts';
+import { type HttpEvent, NotHttpError, readRequest } from '../../shared/http/request.ts';
 import { httpEvent, restEvent } from '../support/requests.ts';
 
 const event = (parts: object) => parts as HttpEvent;
@@ -174,13 +174,45 @@ describe('payload 1.0', () => {
     expect(seen(event(sent)).query).toEqual(query);
   });
 
-  test('C72 an event with nothing in it is an empty request', () => {
-    expect(seen(event({}), 'idempotency-key')).toEqual({
+  test('C72 an event with nothing in it but a method is an empty request', () => {
+    expect(seen(event({ httpMethod: '' }), 'idempotency-key')).toEqual({
       method: '',
       path: '/',
       query: [],
       body: '',
       headers: [[]],
     });
+  });
+});
+
+test.each<[string, unknown]>([
+  ['SQS', { Records: [{ eventSource: 'aws:sqs', body: '{}' }] }],
+  ['EventBridge', { version: '0', source: 'aws.events', detail: {} }],
+  ['a WebSocket API', { requestContext: { eventType: 'MESSAGE', connectionId: '1' }, body: '{}' }],
+  ['nobody', {}],
+  ['null', null],
+  ['undefined', undefined],
+  ['text', 'POST /'],
+  ['a number', 7],
+  ['a list', []],
+])('library S10 P5: an event of %s is no HTTP request, and that is said', (_, sent) => {
+  expect(() => readRequest(sent as HttpEvent)).toThrow(NotHttpError);
+  expect(() => readRequest(sent as HttpEvent)).toThrow(/no HTTP request/);
+});
+
+describe('library S5, core 13: a body that is no text any more', () => {
+  test.each<[string, unknown]>([
+    ['an object', { amount: 1 }],
+    ['a list', [{ amount: 1 }]],
+    ['an object with a length', { length: 2, amount: 1 }],
+    ['bytes', Buffer.from('x')],
+    ['a number', 7],
+    ['false', false],
+  ])('as %s is refused, and it is said where the parser belongs', (_, body) => {
+    for (const eventOf of [httpEvent, restEvent]) {
+      expect(() => readRequest(event({ ...eventOf({}), body }))).toThrow(
+        /idempotency\(\) must come before the body parser: it hashes the body as it was sent/,
+      );
+    }
   });
 });

@@ -1,18 +1,14 @@
 import { describe, expect, test } from 'vitest';
 import { type HttpResponse, Problem } from '../../shared/http/problems.ts';
+import { RESPONSE_BYTES_MAX, toResponse, withHeadersOf } from '../../shared/http/response.ts';
 import type { StoredResponse } from '../../shared/idempotency/contract.ts';
-import {
-  asFresh,
-  asReplayed,
-  toResponse,
-  toStored,
-} from '../../shared/idempotency/stored-response.ts';
+import { asFresh, asReplayed, toStored } from '../../shared/idempotency/stored-response.ts';
 
 const CAP = 1000;
 const EXPIRES_AT_MS = Date.UTC(2026, 10, 30, 12, 0, 0, 999);
 const EXPIRES = 'Mon, 30 Nov 2026 12:00:00 GMT';
 
-const stored = (response: HttpResponse) => toStored(response, CAP) as StoredResponse;
+const stored = (response: HttpResponse) => toStored(toResponse(response), CAP) as StoredResponse;
 const replayOf = (response: HttpResponse) => asReplayed(stored(response), EXPIRES_AT_MS);
 
 describe('what a replay repeats', () => {
@@ -167,7 +163,7 @@ describe('what the contract adds', () => {
         headers: { [name]: 'true' },
         multiValueHeaders: { [name]: ['true'], 'X-A': ['1', '2'] },
       };
-      const fresh = asFresh(response, EXPIRES_AT_MS);
+      const fresh = asFresh(toResponse(response), EXPIRES_AT_MS);
       expect(fresh.headers).toEqual({ 'idempotency-expires': EXPIRES });
       expect(fresh.multiValueHeaders).toEqual({ 'X-A': ['1', '2'] });
     },
@@ -181,9 +177,23 @@ describe('what the contract adds', () => {
 });
 
 describe('what the work may return', () => {
-  test('a response, unchanged', () => {
-    const response = { statusCode: 200, body: 'x' };
-    expect(toResponse(response)).toBe(response);
+  test('a response, unchanged, in a copy that the work cannot change any more', () => {
+    const response = {
+      statusCode: 200,
+      headers: { etag: '"1"', 'X-Number': 1 },
+      multiValueHeaders: { Vary: ['a', 'b'] },
+      cookies: ['a=1'],
+      body: 'x',
+      isBase64Encoded: false,
+      statusDescription: '200 OK',
+    };
+    const judged = toResponse(response);
+    expect(judged).toEqual(response);
+    const before = structuredClone(judged);
+    Object.assign(response.headers, { etag: 1n });
+    response.multiValueHeaders.Vary.push('c');
+    response.cookies.push('b=2');
+    expect(judged).toEqual(before);
   });
 
   test('a Problem, for the response that carries it', () => {
@@ -199,6 +209,8 @@ describe('what the work may return', () => {
     ['no status', { body: 'ok' }],
     ['a status that is text', { statusCode: '200' }],
     ['a status below 100', { statusCode: 99 }],
+    ['C124 a status that only announces', { statusCode: 103 }],
+    ['C124 a status of 199', { statusCode: 199 }],
     ['a status of 600', { statusCode: 600 }],
     ['a status between two', { statusCode: 200.5 }],
     ['a status that is no number', { statusCode: Number.NaN }],
@@ -213,5 +225,109 @@ describe('what the work may return', () => {
     ['null', null],
   ])('C80 a body that is %s is refused loudly', (_, body) => {
     expect(() => toResponse({ statusCode: 200, body } as never)).toThrow(/must be a string/);
+  });
+
+  test('library P1: a body that is no string is told what makes one of it', () => {
+    expect(() => toResponse({ statusCode: 200, body: { a: 1 } } as never)).toThrow(
+      /JSON\.stringify.*base64/,
+    );
+  });
+
+  test.each([
+    ['null', { headers: null }, /headers must be a plain object/],
+    ['a list of pairs (library P8)', { headers: [['a', 'b']] }, /Object\.fromEntries/],
+    ['a list in multiValueHeaders', { multiValueHeaders: [['a', 'b']] }, /Object\.fromEntries/],
+    ['null in multiValueHeaders', { multiValueHeaders: null }, /plain object/],
+    ['Headers', { headers: new Headers({ a: 'b' }) }, /Object\.fromEntries/],
+    ['a Map', { headers: new Map([['a', 'b']]) }, /Object\.fromEntries/],
+    ['text', { headers: 'a: b' }, /plain object/],
+    ['a name with a space', { headers: { 'a b': 'c' } }, /no name of a header/],
+    ['a name with a line break', { headers: { 'a\r\nb': 'c' } }, /no name of a header/],
+    ['no name', { headers: { '': 'c' } }, /no name of a header/],
+    ['a name with an umlaut', { headers: { ä: 'c' } }, /no name of a header/],
+    ['a value with CR', { headers: { a: 'b\rc' } }, /the header a/],
+    ['a value with LF', { headers: { a: 'b\nc' } }, /the header a/],
+    ['a value with NUL', { headers: { a: 'b\0c' } }, /the header a/],
+    ['a value with another control', { headers: { a: 'b\x1bc' } }, /the header a/],
+    ['a value above U+00FF', { headers: { a: '😀' } }, /the header a/],
+    ['a BigInt', { headers: { etag: 7n } }, /the header etag/],
+    ['NaN', { headers: { etag: Number.NaN } }, /the header etag/],
+    ['an object', { headers: { etag: {} } }, /the header etag/],
+    ['a list as a value', { headers: { etag: ['1'] } }, /the header etag/],
+    ['a symbol', { headers: { etag: Symbol('1') } }, /the header etag/],
+    ['text for a list of values', { multiValueHeaders: { a: 'b' } }, /must be a list/],
+    ['a LF in a list of values', { multiValueHeaders: { a: ['b', 'c\n'] } }, /the header a/],
+    ['null in a list of values', { multiValueHeaders: { a: [null] } }, /the header a/],
+    ['cookies that are text', { cookies: 'a=1' }, /cookies: must be a list/],
+    ['cookies that are null', { cookies: null }, /cookies: must be a list/],
+    ['a cookie with a line break', { cookies: ['a=1\r\nb: c'] }, /cookies/],
+    ['isBase64Encoded that is text', { isBase64Encoded: 'true' }, /isBase64Encoded/],
+    ['a BigInt elsewhere', { extra: 1n }, /what JSON can carry/],
+  ])('C124 core 3: headers that are %s are refused', (_, part, message) => {
+    const judge = () => toResponse({ statusCode: 200, body: 'x', ...part } as never);
+    expect(judge).toThrow(TypeError);
+    expect(judge).toThrow(message);
+  });
+
+  test('C124 a cycle is refused, and none of its values is told', () => {
+    const cycle: Record<string, unknown> = { statusCode: 200, secret: 'hunter2' };
+    cycle['self'] = cycle;
+    expect(() => toResponse(cycle as never)).toThrow(/what JSON can carry/);
+  });
+
+  test('core 3: a response that Lambda would not send is refused before it counts', () => {
+    const of = (length: number) => ({ statusCode: 200, body: 'x'.repeat(length) });
+    const frame = JSON.stringify(of(0)).length;
+    expect(toResponse(of(RESPONSE_BYTES_MAX - frame)).body).toHaveLength(
+      RESPONSE_BYTES_MAX - frame,
+    );
+    expect(() => toResponse(of(RESPONSE_BYTES_MAX - frame + 1))).toThrow(/6 MB/);
+    // It is the bytes of the JSON that count: an escape has six.
+    const escapes = { statusCode: 200, body: '\0'.repeat(RESPONSE_BYTES_MAX / 6) };
+    expect(() => toResponse(escapes)).toThrow(/6 MB/);
+  });
+
+  test('core 24: the first answer has no second value of what a replay sends once', () => {
+    const judged = toResponse({
+      statusCode: 201,
+      headers: { location: '/a' },
+      multiValueHeaders: { Location: ['/b'], ETag: ['"1"', '"2"'], Link: ['</a>', '</b>'] },
+    });
+    expect(judged).toEqual({
+      statusCode: 201,
+      headers: { location: '/a' },
+      multiValueHeaders: { ETag: ['"1"'], Link: ['</a>', '</b>'] },
+    });
+  });
+});
+
+describe('what others have put on an answer that is replaced', () => {
+  const answer = { statusCode: 201, headers: { ETag: '"1"' }, body: 'x' };
+
+  test('is kept where it belongs to the exchange', () => {
+    const other = {
+      statusCode: 200,
+      headers: {
+        'Access-Control-Allow-Origin': '*',
+        etag: '"2"',
+        'Set-Cookie': 'a=1',
+        'Retry-After': '1',
+        'Content-Type': 'text/plain',
+        'Content-Length': '7',
+        'Idempotency-Replayed': 'true',
+      },
+      multiValueHeaders: { Vary: ['Origin'] },
+      cookies: ['b=2'],
+      body: 'y',
+    };
+    expect(withHeadersOf(other, answer)).toEqual({
+      ...answer,
+      headers: { 'Access-Control-Allow-Origin': '*', ETag: '"1"' },
+      multiValueHeaders: { Vary: ['Origin'] },
+    });
+  });
+
+  test.each([undefined, null, 'text', 7, {}, { headers: null }])('and %j has none', (other) => {
+    expect(withHeadersOf(other, answer)).toEqual(answer);
   });
 });

@@ -9,12 +9,12 @@ import pg from 'pg';
 import * as z from 'zod/mini';
 import { loadConfig } from '../../../shared/config.ts';
 import type { Handler } from '../../../shared/handlers.ts';
-import { acceptBody, validateBody } from '../../../shared/http/body.ts';
+import { spellContentType, validateBody } from '../../../shared/http/body.ts';
 import { readPrincipal } from '../../../shared/http/principal.ts';
 import type { HttpResponse } from '../../../shared/http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../../../shared/http/request.ts';
 import { storableText } from '../../../shared/http/text.ts';
-import { problemResponses } from '../../../shared/idempotency/middleware.ts';
+import { problemResponses } from '../../../shared/idempotency/problem-responses.ts';
 import { createLogger } from '../../../shared/logger.ts';
 import { createMeter } from '../../../shared/metrics.ts';
 
@@ -37,7 +37,7 @@ export function plainHandler(protection: readonly Step[] = []): Handler {
   const stack = middy({ timeoutEarlyInMillis: 0 })
     .use(problemResponses({ problemBaseUrl: config.problemBaseUrl }) as Step)
     .use(reading)
-    .use(acceptBody(config.bodyBytesMax) as Step)
+    .use(spellContentType() as Step)
     .use(httpJsonBodyParser() as Step)
     .use(validateBody(body) as Step);
   for (const step of protection) stack.use(step);
