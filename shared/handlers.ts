@@ -97,6 +97,7 @@ const MUTATION: Record<keyof MutationRoute<unknown>, Judge> = {
     having(['safeParse'], 'a schema of zod or zod/mini; undefined where there is no body'),
   ),
   stateUrl: aString,
+  judgesIfMatch: optional(aBoolean),
   run: aFunction,
 };
 
