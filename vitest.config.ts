@@ -1,17 +1,22 @@
 import { defineConfig } from 'vitest/config';
 
-export default defineConfig({
+/**
+ * `npm test`, and with `--mode long` (`npm run test:long`) the long forms: the same behaviours with
+ * a whole service or a server of their own for each test.
+ */
+export default defineConfig(({ mode }) => ({
   test: {
-    include: ['test/**/*.test.ts'],
+    include: [mode === 'long' ? 'test/**/*.long.ts' : 'test/**/*.test.ts'],
     globalSetup: ['test/support/global-setup.ts'],
     setupFiles: ['test/support/each-file.ts'],
     pool: 'forks',
     // Most of the time is spent waiting for servers, so more files at once than cores.
     maxWorkers: 3,
-    // Real servers share the machine with the tests; a limit is there for what hangs.
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // Only a hang takes so long: real servers share the machine with the tests, and both may share
+    // it with others. Longer than what a test waits for at most (HANG_MS), so that this is told.
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
     sequence: { shuffle: true },
     reporters: ['default'],
   },
-});
+}));

@@ -10,16 +10,19 @@ export type ApiOptions = {
   port: number;
   env: Environment;
   logFile: string;
+  log: (line: string) => void;
 };
 
-const readyBoundMs = 60_000;
 const pollMs = 50;
+/** Between two lines that say what is waited for. */
+const sayMs = 15_000;
 
 /**
  * Runs the functions of serverless.yml under serverless-offline and resolves when GET /health says
- * that they can work. Throws with the end of the log when they do not get there.
+ * that they can work. How long that takes is the machine's business: it waits as long as the
+ * process lives, and says what for. Throws with the end of the log when the process ends before.
  */
-export async function startApi({ port, env, logFile }: ApiOptions): Promise<Child> {
+export async function startApi({ port, env, logFile, log }: ApiOptions): Promise<Child> {
   await mkdir(dirname(logFile), { recursive: true });
   await writeFile(logFile, '', { mode: 0o600 });
   const serverless = await realpath(join(projectFolder, 'node_modules', '.bin', 'serverless'));
@@ -44,27 +47,33 @@ export async function startApi({ port, env, logFile }: ApiOptions): Promise<Chil
     cwd: projectFolder,
     logFile,
   });
-  const problem = await waitUntilHealthy(child, `http://127.0.0.1:${port}/health`);
-  if (problem === undefined) return child;
-  await child.stop(['SIGTERM'], 2_000);
+  if (await waitUntilHealthy(child, `http://127.0.0.1:${port}/health`, log)) return child;
+  const end = describeExit(await child.exited);
   throw new Error(
-    `the API ${problem}; the end of ${shown(paths.apiLog)}:\n${await lastLines(logFile, 20)}`,
+    `the API ${end}; the end of ${shown(paths.apiLog)}:\n${await lastLines(logFile, 20)}`,
   );
 }
 
-async function waitUntilHealthy(child: Child, url: string): Promise<string | undefined> {
-  let seen = 'nothing';
-  for (const deadline = Date.now() + readyBoundMs; Date.now() < deadline; await delay(pollMs)) {
-    if (child.hasExited()) return describeExit(await child.exited);
+/** @returns false when the process has ended. */
+async function waitUntilHealthy(
+  child: Child,
+  url: string,
+  log: (line: string) => void,
+): Promise<boolean> {
+  let seen = 'nobody answers yet';
+  for (let sayAt = Date.now() + sayMs; !child.hasExited(); await delay(pollMs)) {
     try {
-      const response = await fetch(url, { signal: AbortSignal.timeout(5_000) });
+      const response = await fetch(url, { signal: AbortSignal.timeout(sayMs) });
       const text = await response.text();
       seen = `${response.status} ${text}`;
       // The body decides: serverless-offline answers 200 for a handler that threw, too.
-      if (response.status === 200 && /"status":\s*"(ok|degraded)"/.test(text)) return undefined;
+      if (response.status === 200 && /"status":\s*"(ok|degraded)"/.test(text)) return true;
     } catch {
       // Not listening yet.
     }
+    if (Date.now() < sayAt) continue;
+    sayAt = Date.now() + sayMs;
+    log(`still waiting for the API (${shown(paths.apiLog)}): GET /health: ${seen.slice(0, 300)}`);
   }
-  return `was not healthy after ${readyBoundMs / 1000} s (last seen: ${seen.slice(0, 300)})`;
+  return false;
 }

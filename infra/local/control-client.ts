@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { request } from 'node:http';
+import { hangMs } from './process.ts';
 import { paths } from './project.ts';
 
 /** What the running instance says of itself in `.backstop/local.json`. */
@@ -49,7 +50,7 @@ export function askControl(
   path: string,
 ): Promise<ControlAnswer> {
   return new Promise((resolve, reject) => {
-    const asked = request({ socketPath, method, path, timeout: 60_000 }, async (response) => {
+    const asked = request({ socketPath, method, path, timeout: hangMs }, async (response) => {
       try {
         const message = Buffer.concat(await response.toArray()).toString('utf8');
         resolve({ status: response.statusCode ?? 500, message });
@@ -57,7 +58,7 @@ export function askControl(
         reject(error);
       }
     });
-    asked.on('timeout', () => asked.destroy(new Error('no answer within 60 s')));
+    asked.on('timeout', () => asked.destroy(new Error(`no answer within ${hangMs / 1000} s`)));
     asked.on('error', reject);
     asked.end();
   });

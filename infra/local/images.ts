@@ -9,3 +9,6 @@ export const images = {
   /** The last tag that starts without a token. */
   localstack: 'localstack/localstack:4.14.0',
 } as const;
+
+/** How long a Docker engine may take to say that it is there; without one the client fails at once. */
+export const dockerInfoMs = 20_000;

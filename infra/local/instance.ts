@@ -85,6 +85,7 @@ async function bringUp(
     port,
     env: { ...apiEnvironment(env, port, urls, services), DYNAMODB_TABLE: table },
     logFile: paths.apiLog,
+    log,
   });
   undo.push(async () => void (await api.stop(['SIGTERM'], 5_000)));
 

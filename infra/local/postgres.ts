@@ -20,8 +20,6 @@ export type PostgresOptions = {
   env?: Environment;
 };
 
-const initdbBoundMs = 60_000;
-
 /** What initdb is told. The builtin locale provider needs no locale of the operating system. */
 export const clusterArguments: readonly string[] = [
   '--encoding=UTF8',
@@ -60,7 +58,6 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
     }),
     url: (port) => `postgres://postgres@127.0.0.1:${port}/postgres`,
     ready: /database system is ready to accept connections/,
-    readyBoundMs: 60_000,
     // After a kill -9 its orphaned backends need a moment to notice.
     passing: /shared memory block .* is still in use|lock file "postmaster.pid" already exists/,
     // "fast": cuts open connections; then "immediate", which recovers from the log at the next start.
@@ -86,7 +83,6 @@ async function createCluster(initdb: string, data: string, common: Common): Prom
     ...common,
     command: initdb,
     args: ['-D', data, '-U', 'postgres', '-A', 'trust', ...clusterArguments, '--no-sync'],
-    boundMs: initdbBoundMs,
   });
 }
 

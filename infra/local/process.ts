@@ -6,6 +6,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { assertNothingEnds, hold } from './keeping.ts';
 import { signalProcess, startedAt } from './process-table.ts';
 
+/**
+ * How long a program of ours may take to start, to do its one task, or to end when it is told to.
+ * Only one that hangs takes so long, on however busy a machine, and from however slow a network.
+ */
+export const hangMs = 600_000;
+
 /** A user and group to run as; absent: one's own. */
 export type Identity = { uid: number; gid: number };
 
@@ -91,23 +97,22 @@ function spawnDetached({ command, args, env, cwd, logFile, identity }: Launch): 
 }
 
 /** Runs a program to its end; throws with the last lines that it wrote when it fails. */
-export async function runToEnd(plan: Launch & { boundMs: number }): Promise<void> {
+export async function runToEnd(plan: Launch): Promise<void> {
   const child = await launch(plan);
-  const done = await within(child.exited, plan.boundMs);
+  const done = await within(child.exited, hangMs);
   const exit = done ?? (await child.stop([], 0));
   if (exit.code === 0) return;
-  const how = done === undefined ? `took over ${plan.boundMs / 1000} s` : describeExit(exit);
+  const how = done === undefined ? `took over ${hangMs / 1000} s` : describeExit(exit);
   throw new Error(`${plan.command} ${how}\n${await lastLines(plan.logFile, 15)}`);
 }
 
-/** Waits until the log holds `line` after `offset`; false when the process ended or time ran out. */
+/** Waits until the log holds `line` after `offset`; false when the process ended, or hangs. */
 export async function waitForLine(
   child: Child,
   log: { file: string; offset: number },
   line: RegExp,
-  boundMs: number,
 ): Promise<boolean> {
-  for (const deadline = Date.now() + boundMs; Date.now() < deadline; await delay(10)) {
+  for (const deadline = Date.now() + hangMs; Date.now() < deadline; await delay(10)) {
     const ended = child.hasExited();
     if (line.test(await readFrom(log.file, log.offset))) return true;
     if (ended) return false;

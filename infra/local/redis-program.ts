@@ -6,7 +6,8 @@ import { promisify } from 'node:util';
 import { cacheFolder } from './cache-folder.ts';
 import { debianOrigin, debianRelease, fetchDebianPackages, libraryPath } from './debian-package.ts';
 import type { Environment } from './environment.ts';
-import { images } from './images.ts';
+import { dockerInfoMs, images } from './images.ts';
+import { hangMs } from './process.ts';
 
 /** How a Redis server is run here. `before` comes before its own arguments. */
 export type RedisProgram = {
@@ -17,7 +18,6 @@ export type RedisProgram = {
   /** In a container it listens on all of the container's own addresses. */
   bind: '127.0.0.1' | '*';
   port(port: number): number;
-  readyBoundMs: number;
 };
 
 export type Missing = { missing: string };
@@ -25,9 +25,6 @@ export type Missing = { missing: string };
 const execute = promisify(execFile);
 /** `SET … NX GET` came with 7.0. */
 const oldestMajor = 7;
-const nativeReadyMs = 20_000;
-/** An image may have to be pulled first. */
-const dockerReadyMs = 180_000;
 const redisPort = 6379;
 
 /**
@@ -96,7 +93,7 @@ async function describeProgram(
   try {
     const { stdout } = await execute(command, ['--version'], {
       env: { ...env },
-      timeout: 10_000,
+      timeout: hangMs,
     });
     const [, product = 'Redis', version = '0'] = /^(\w+) server v=([\d.]+)/i.exec(stdout) ?? [];
     if (Number.parseInt(version, 10) < oldestMajor) {
@@ -109,7 +106,6 @@ async function describeProgram(
       origin: `${product} ${version}, ${from}`,
       bind: '127.0.0.1',
       port: (port) => port,
-      readyBoundMs: nativeReadyMs,
     };
   } catch (error) {
     const [line] = (error as Error).message.split('\n').slice(-2);
@@ -120,7 +116,7 @@ async function describeProgram(
 /** The client stays in the foreground as our child: it passes the signal on, and --rm cleans up. */
 async function findInDocker(env: Environment): Promise<RedisProgram | Missing> {
   try {
-    await execute('docker', ['info'], { env: { ...env }, timeout: 5_000 });
+    await execute('docker', ['info'], { env: { ...env }, timeout: dockerInfoMs });
   } catch {
     return { missing: 'no Docker engine answers' };
   }
@@ -134,7 +130,6 @@ async function findInDocker(env: Environment): Promise<RedisProgram | Missing> {
     origin: 'Valkey 8, in Docker',
     bind: '*',
     port: () => redisPort,
-    readyBoundMs: dockerReadyMs,
   };
 }
 

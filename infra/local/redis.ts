@@ -56,7 +56,6 @@ async function startProgram(program: RedisProgram, options: RedisOptions): Promi
     }),
     url: (port) => `redis://127.0.0.1:${port}`,
     ready: /Ready to accept connections/i,
-    readyBoundMs: program.readyBoundMs,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGTERM'],
     onExit: options.onExit,

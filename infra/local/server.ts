@@ -6,6 +6,7 @@ import {
   describeExit,
   type Exit,
   fileSize,
+  hangMs,
   type Launch,
   launch,
   readFrom,
@@ -38,7 +39,6 @@ export type ServerPlan = {
   url(port: number): string;
   /** The log line that says that it accepts connections. */
   ready: RegExp;
-  readyBoundMs: number;
   /** A start that fails with this is tried again: it passes by itself. */
   passing?: RegExp;
   stopSignals: readonly NodeJS.Signals[];
@@ -50,8 +50,8 @@ export type ServerPlan = {
 
 const portTaken = /address already in use/i;
 const portTriesMax = 5;
-const restartBoundMs = 10_000;
-const signalBoundMs = 10_000;
+/** For each signal; then the next, and at last SIGKILL. Long, since a cluster cut off recovers at its next start. */
+const politeMs = 60_000;
 
 /** Starts a server on a free port and resolves when it accepts connections. */
 export async function startServer(plan: ServerPlan): Promise<Server> {
@@ -70,7 +70,7 @@ export async function startServer(plan: ServerPlan): Promise<Server> {
   const end = async (signals: readonly NodeJS.Signals[]) => {
     const child = running;
     running = undefined;
-    await child?.stop(signals, signalBoundMs);
+    await child?.stop(signals, politeMs);
   };
   // One after the other: a start that overtakes a stop would find the port taken by its own server.
   const inOrder = queue();
@@ -104,8 +104,8 @@ type Attempt = { child: Child } | { output: string };
 async function attempt(plan: ServerPlan, port: number): Promise<Attempt> {
   const log = { file: plan.logFile, offset: await fileSize(plan.logFile) };
   const child = await launch(plan.launch(port));
-  if (await waitForLine(child, log, plan.ready, plan.readyBoundMs)) return { child };
-  const late = child.hasExited() ? '' : `not ready after ${plan.readyBoundMs / 1000} s, `;
+  if (await waitForLine(child, log, plan.ready)) return { child };
+  const late = child.hasExited() ? '' : `not ready after ${hangMs / 1000} s, `;
   const exit = await child.stop([], 0);
   return {
     output: `${late}${describeExit(exit)}\n${await readFrom(log.file, log.offset)}`,
@@ -124,7 +124,7 @@ async function startOnFreePort(plan: ServerPlan): Promise<{ child: Child; port: 
 }
 
 async function startOnSamePort(plan: ServerPlan, port: number): Promise<Child> {
-  for (const deadline = Date.now() + restartBoundMs; ; await delay(50)) {
+  for (const deadline = Date.now() + hangMs; ; await delay(50)) {
     const outcome = await attempt(plan, port);
     if ('child' in outcome) return outcome.child;
     const passes = portTaken.test(outcome.output) || plan.passing?.test(outcome.output) === true;

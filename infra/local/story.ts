@@ -13,7 +13,6 @@ import { createRunFolder } from './run-folder.ts';
 import { storyClient } from './story-client.ts';
 import { type Facts, type RedisSwitch, type Step, tellStory } from './story-steps.ts';
 
-const readyBoundMs = 180_000;
 const player = 'alice';
 
 type Stage = { url: string; control: string | undefined; close(): Promise<void> };
@@ -86,7 +85,7 @@ async function startStage(): Promise<Stage> {
     await start.stop(['SIGTERM'], 20_000);
     await folder.remove();
   };
-  const ready = await waitForLine(start, { file: logFile, offset: 0 }, /^ready /m, readyBoundMs);
+  const ready = await waitForLine(start, { file: logFile, offset: 0 }, /^ready /m);
   const instance = ready ? await runningInstance() : undefined;
   if (instance !== undefined) return { url: instance.url, control: instance.control, close };
   const how = start.hasExited() ? describeExit(await start.exited) : 'is not ready';

@@ -135,7 +135,8 @@ async function runHook(table: string): Promise<void> {
   await writeFile(cli, `#!/bin/sh\nexec '${process.execPath}' '${CLI}' "$@"\n`);
   await chmod(cli, 0o755);
   const PATH = `${folder}:${environment().PATH}`;
-  const env = { PATH, DYNAMODB_ENDPOINT: endpoint, DYNAMODB_TABLE: table };
+  const { NODE_COMPILE_CACHE } = environment();
+  const env = { PATH, NODE_COMPILE_CACHE, DYNAMODB_ENDPOINT: endpoint, DYNAMODB_TABLE: table };
   const cwd = join(projectFolder, dirname(HOOK));
   await promisify(execFile)(`./${basename(HOOK)}`, [], { cwd, env });
 }

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { projectFolder } from '../../infra/local/project.ts';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from '../infra/support/package-service.ts';
+import { packagedTemplate } from '../infra/support/package-service.ts';
 import { ofType, type Template } from '../infra/support/template.ts';
 
 const read = (name: string) => readFile(join(projectFolder, name), 'utf8');
@@ -13,7 +13,7 @@ let text: string;
 beforeAll(async () => {
   template = await packagedTemplate('own');
   text = await read('docs/deploy.md');
-}, PACKAGING_TIMEOUT_MS);
+});
 
 test('every alarm has its section, and every section its alarm', () => {
   const alarms = ofType(template, 'AWS::CloudWatch::Alarm').map(([id]) => id);

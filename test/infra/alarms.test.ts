@@ -5,13 +5,13 @@
 import { beforeAll, expect, test } from 'vitest';
 import { emittedBy, fastPathFailure, purgeRun, requestThatEnds, steps } from './support/emitted.ts';
 import { type Alarm, isInAlarm, type Sample } from './support/metrics.ts';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf, type Template } from './support/template.ts';
 
 let template: Template;
 beforeAll(async () => {
   [template] = await Promise.all([packagedTemplate('own'), packagedTemplate('existing')]);
-}, PACKAGING_TIMEOUT_MS);
+});
 
 const alarm = (id: string) => propertiesOf<Alarm>(template, id);
 

@@ -8,7 +8,7 @@ import { beforeAll, expect, onTestFinished, test } from 'vitest';
 import { MIGRATIONS, secretsEnvironment, secretsManager } from './support/deployment.ts';
 import { createEmptyDatabase } from './support/empty-database.ts';
 import { serveHttp } from './support/http-server.ts';
-import { PACKAGING_TIMEOUT_MS, packagedFolder } from './support/package-service.ts';
+import { bundlesFolder } from './support/package-service.ts';
 import { unzip } from './support/unzip.ts';
 
 const HANDLERS: Record<string, string> = {
@@ -28,8 +28,8 @@ const SERVICE = { DATABASE_URL: 'postgres://backstop_api@127.0.0.1:9/backstop' }
 
 let folder: string;
 beforeAll(async () => {
-  folder = await packagedFolder('own');
-}, PACKAGING_TIMEOUT_MS);
+  folder = await bundlesFolder();
+});
 
 test('each function is packaged by itself', async () => {
   const zips = (await readdir(folder)).filter((name) => name.endsWith('.zip'));

@@ -5,10 +5,10 @@ import { beforeAll, expect, inject, onTestFinished, test } from 'vitest';
 import type { Mutation } from '../../shared/idempotency/contract.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import { redisFastPath } from '../../shared/redis/fast-path.ts';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf } from './support/template.ts';
 
-beforeAll(() => packagedTemplate('own'), PACKAGING_TIMEOUT_MS);
+beforeAll(() => packagedTemplate('own'));
 
 const needsRedis = test.skipIf(inject('redisUrl') === '');
 

@@ -10,7 +10,7 @@ import {
   steps,
 } from './support/emitted.ts';
 import { type Alarm, dimensionsOf, metricsOf, type Sample } from './support/metrics.ts';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf, type Template } from './support/template.ts';
 
 /** A metric that is looked at: its dimensions, or only their names where it is searched for. */
@@ -30,7 +30,7 @@ let emitted: Sample[];
 beforeAll(async () => {
   const template = await packagedTemplate('own');
   shown = [...inAlarms(template), ...onDashboard(template)];
-}, PACKAGING_TIMEOUT_MS);
+});
 
 async function emitEverything(): Promise<void> {
   emitted = await emittedBy(async () => {

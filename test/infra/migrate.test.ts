@@ -12,6 +12,8 @@ import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { createMigration } from '../../shared/index.ts';
 import { sessionUrl } from '../../shared/migration/session-url.ts';
 import { allowIamLogins } from '../../shared/postgres/iam-logins.ts';
+import { openSession } from '../support/database.ts';
+import { eventually } from '../support/waiting.ts';
 import { MIGRATIONS, secretsManager } from './support/deployment.ts';
 import { createEmptyDatabase, type EmptyDatabase } from './support/empty-database.ts';
 import { serveHttp } from './support/http-server.ts';
@@ -211,34 +213,35 @@ test('what takes longer than the function may is ended by the server, and answer
   const [answer] = waiting.answers();
   expect(answer.Status).toBe('FAILED');
   expect(answer.Reason).toMatch(/statement timeout|Not finished after 2 s/);
-  await vi.waitFor(
-    async () => {
-      const running = await db.sql(
-        `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
-      );
-      expect(running).toEqual([]);
-    },
-    { timeout: 10_000 },
-  );
+  await eventually(async () => {
+    const running = await db.sql(
+      `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+    );
+    return running.length === 0;
+  }, 'its session gone');
 });
 
 test('a lock that another deployment holds for too long is answered too', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const slow = await copyOfMigrations();
-  await writeFile(join(slow, '0000_slow.sql'), 'SELECT pg_sleep(4);\n');
+  // Until the test lets it go on.
+  const gate = await openSession(db.adminUrl);
+  await gate.query('SELECT pg_advisory_lock(1)');
+  await writeFile(join(slow, '0000_slow.sql'), 'SELECT pg_advisory_xact_lock(1);\n');
   const waiting = await cloudFormation();
   const first = migrationOf(db, slow)({}, context);
-  await vi.waitFor(async () => {
-    const [row] = await db.sql<{ count: number }>(
-      `SELECT count(*)::int AS count FROM pg_stat_activity
-        WHERE datname = current_database() AND query LIKE '%pg_sleep(4)%' AND pid <> pg_backend_pid()`,
+  await eventually(async () => {
+    const blocked = await db.sql(
+      `SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`,
     );
-    expect(row?.count).toBe(1);
-  });
+    return blocked.length === 1;
+  }, 'the first, at the gate');
   const short = { getRemainingTimeInMillis: () => 31_000 };
   await migrationOf(db, slow)(request('Create', waiting.url), short);
   expect(waiting.answers()).toMatchObject([{ Status: 'FAILED' }]);
+  await gate.query('SELECT pg_advisory_unlock(1)');
   expect(await first).toMatchObject({ applied: ['0000_slow', ...ALL] });
 });
 

@@ -1,6 +1,6 @@
 /** What each function may do: its own role, its own log, and a short list that is written out here. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { packagedTemplate } from './support/package-service.ts';
 import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
 
 interface Statement {
@@ -22,7 +22,7 @@ interface Role {
 let template: Template;
 beforeAll(async () => {
   template = decided(await packagedTemplate('own'));
-}, PACKAGING_TIMEOUT_MS);
+});
 
 const ENDPOINTS = 'VPC endpoints say which resources they lead to';
 

@@ -1,6 +1,6 @@
 /** The purge's schedule, deployed and local, and how long functions may take. */
 import { beforeAll, expect, test } from 'vitest';
-import { PACKAGING_TIMEOUT_MS, packagedTemplate } from './support/package-service.ts';
+import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf, type Template } from './support/template.ts';
 
 interface Schedule {
@@ -20,7 +20,7 @@ interface LambdaFunction {
 
 beforeAll(async () => {
   await Promise.all([packagedTemplate('own'), packagedTemplate('local')]);
-}, PACKAGING_TIMEOUT_MS);
+});
 
 const QUEUE = { 'Fn::GetAtt': ['PurgeDeadLetters', 'Arn'] };
 

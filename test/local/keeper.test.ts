@@ -12,9 +12,7 @@ import { until } from './fixtures/wait.ts';
 
 const keeperFile = join(import.meta.dirname, '../../infra/local/keeper.ts');
 
-test('what a killed process has started and made is ended and removed', {
-  timeout: 60_000,
-}, async () => {
+test('what a killed process has started and made is ended and removed', async () => {
   const parent = runProgram(join(import.meta.dirname, 'fixtures/holding-program.ts'));
   onTestFinished(() => void parent.child.kill('SIGKILL'));
   await until('the program says what it holds', () => parent.stdout().includes('\n'));

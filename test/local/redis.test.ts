@@ -12,7 +12,7 @@ import { findRedis } from '../../infra/local/redis-program.ts';
 import { createRunFolder, type RunFolder } from '../../infra/local/run-folder.ts';
 import { until } from './fixtures/wait.ts';
 
-describe('a Redis of our own', { timeout: 180_000 }, () => {
+describe('a Redis of our own', () => {
   let folder: RunFolder;
   let server: RedisServer;
   // Filled by what a test does to its server; the tests run in any order.
@@ -26,7 +26,7 @@ describe('a Redis of our own', { timeout: 180_000 }, () => {
       onExit: (exit) => exits.push(exit),
       settings: { maxmemory: '50mb' },
     });
-  }, 180_000);
+  });
   afterAll(async () => {
     await server?.close();
     await folder.remove();

@@ -24,7 +24,7 @@ test('what the environment names is used and not started', async () => {
   expect(services.dynamodb).toMatchObject({ from: 'environment', url: given.DYNAMODB_ENDPOINT });
 });
 
-test('without a Redis to be had it goes on, and says why', { timeout: 60_000 }, async () => {
+test('without a Redis to be had it goes on, and says why', async () => {
   const empty = await temporaryFolder();
   const env = { ...given, REDIS_URL: undefined, PATH: empty, XDG_CACHE_HOME: empty };
   const services = await startServices({ env, log: () => {} });
@@ -36,7 +36,7 @@ test('without a Redis to be had it goes on, and says why', { timeout: 60_000 }, 
   });
 });
 
-test('a Redis that does not start is told, and the rest goes on', { timeout: 60_000 }, async () => {
+test('a Redis that does not start is told, and the rest goes on', async () => {
   const folder = await temporaryFolder();
   const program = join(folder, 'valkey-server');
   const script = '#!/bin/sh\n[ "$1" = --version ] && echo "Valkey server v=8.0.1" || exit 7\n';
@@ -49,7 +49,7 @@ test('a Redis that does not start is told, and the rest goes on', { timeout: 60_
   });
 });
 
-test('close leaves nothing', { timeout: 180_000 }, async () => {
+test('close leaves nothing', async () => {
   const env = { ...environment(), ...given, DATABASE_URL: undefined, REDIS_URL: undefined };
   const services = await startServices({ env });
   const { runDir } = services;

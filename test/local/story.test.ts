@@ -1,3 +1,4 @@
+/** The story on services that are not as they should be; on one that is, see service.test.ts. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -5,48 +6,34 @@ import { programResult } from './fixtures/program.ts';
 import { copyProject } from './fixtures/project-copy.ts';
 import { until } from './fixtures/wait.ts';
 
-const slow = { timeout: 180_000 };
-
-test('on a service that it starts itself, everything is as expected', slow, async () => {
-  const { code, stdout } = await story({ PORT: '0' }, '--json');
-  const { ok, steps } = JSON.parse(stdout);
-  expect(steps.filter((step: { ok?: boolean }) => step.ok !== true)).toEqual([]);
-  expect(steps).toHaveLength(10);
-  expect({ code, ok }).toEqual({ code: 0, ok: true });
+test('a service that takes coins twice, or errors under status 200, is found out', async () => {
+  let coins = 100;
+  const url = await serve((request, response) => {
+    if (request.url === '/health') return response.end('{"dependencies":{"redis":"up"}}');
+    if (request.method === 'POST') {
+      coins -= 1;
+      if (coins % 2 === 1) return response.end('{"errorMessage":"thrown"}');
+    }
+    return response.end(`{"userId":"alice","coins":${coins},"dataVersion":"1"}`);
+  });
+  const { code, stdout } = await story({ API_URL: url }, '--json');
+  const { ok, steps } = JSON.parse(stdout) as {
+    ok: boolean;
+    steps: { name: string; ok?: boolean }[];
+  };
+  expect({ code, ok }).toEqual({ code: 1, ok: false });
+  const passed = steps.filter((step) => step.ok === true).map(({ name }) => name);
+  expect(passed).toEqual([]);
+  expect(steps.filter((step) => 'leftOut' in step)).toHaveLength(4);
 });
 
-test(
-  'a service that takes coins twice, or errors under status 200, is found out',
-  slow,
-  async () => {
-    let coins = 100;
-    const url = await serve((request, response) => {
-      if (request.url === '/health') return response.end('{"dependencies":{"redis":"up"}}');
-      if (request.method === 'POST') {
-        coins -= 1;
-        if (coins % 2 === 1) return response.end('{"errorMessage":"thrown"}');
-      }
-      return response.end(`{"userId":"alice","coins":${coins},"dataVersion":"1"}`);
-    });
-    const { code, stdout } = await story({ API_URL: url }, '--json');
-    const { ok, steps } = JSON.parse(stdout) as {
-      ok: boolean;
-      steps: { name: string; ok?: boolean }[];
-    };
-    expect({ code, ok }).toEqual({ code: 1, ok: false });
-    const passed = steps.filter((step) => step.ok === true).map(({ name }) => name);
-    expect(passed).toEqual([]);
-    expect(steps.filter((step) => 'leftOut' in step)).toHaveLength(4);
-  },
-);
-
-test('a service that is not there is told in a line', slow, async () => {
+test('a service that is not there is told in a line', async () => {
   const { code, stdout } = await story({ API_URL: 'http://127.0.0.1:1' });
   expect(code).toBe(1);
   expect(stdout).toContain('something differs');
 });
 
-test('an unknown option is refused', slow, async () => {
+test('an unknown option is refused', async () => {
   expect(await story({}, '--yaml')).toMatchObject({ code: 2, stdout: '' });
 });
 

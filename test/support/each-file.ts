@@ -5,6 +5,7 @@
  */
 import { inject } from 'vitest';
 
+process.env['NODE_COMPILE_CACHE'] ??= inject('compileCache');
 process.env['DATABASE_URL'] = inject('adminUrl');
 process.env['REDIS_URL'] = '';
 process.env['DYNAMODB_ENDPOINT'] = 'http://127.0.0.1:9';

@@ -1,11 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TestDatabase } from './database.ts';
 
+/**
+ * How long a test waits for what is bound to come. Only a hang takes so long, however busy the
+ * machine: it is no measure of anything. Less than a test's own limit (vitest.config.ts), so that
+ * what was waited for is told.
+ */
+export const HANG_MS = 480_000;
+
 /** Asks until the answer is there. For what is bound to come, never instead of an order of events. */
 export async function eventually<T>(
   ask: () => Promise<T | undefined | false>,
   what: string,
-  withinMs = 10_000,
+  withinMs = HANG_MS,
 ): Promise<T> {
   const endMs = performance.now() + withinMs;
   while (performance.now() < endMs) {

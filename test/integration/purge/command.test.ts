@@ -24,8 +24,9 @@ interface Run {
 
 /** `npm run purge -- …`, with its output not a terminal. */
 function start(words: readonly string[], env: Record<string, string> = {}): Run {
+  const { PATH, NODE_COMPILE_CACHE } = process.env;
   const child = spawn(process.execPath, [COMMAND, ...words], {
-    env: { PATH: process.env['PATH'], PURGE_DATABASE_URL: db.purgeUrl, ...env },
+    env: { PATH, NODE_COMPILE_CACHE, PURGE_DATABASE_URL: db.purgeUrl, ...env },
   });
   onTestFinished(() => void child.kill('SIGKILL'));
   const chunks: Buffer[] = [];
