@@ -8,7 +8,7 @@ import type { Context } from 'aws-lambda';
 import { nowMs } from '../clock.ts';
 import { readPrincipal } from '../http/principal.ts';
 import { type HttpResponse, Problem } from '../http/problems.ts';
-import { type HttpEvent, type HttpRequest, readRequest } from '../http/request.ts';
+import { type HttpEvent, type HttpRequest, insistOnHttp, readRequest } from '../http/request.ts';
 import { withHeadersOf } from '../http/response.ts';
 import type { Mutation, Unprotected, Work } from './contract.ts';
 import { answerError, answerReturn, complain, newState, type State } from './ending.ts';
@@ -105,7 +105,10 @@ export function idempotency<Tx>(
   return {
     before: (request) => prepare(request, parts),
     after: (request) => answerReturn(request, parts),
-    onError: (request) => answerError(request, parts),
+    onError: (request) => {
+      insistOnHttp(request.event); // Thrown once more, over what a hook may have answered.
+      return answerError(request, parts);
+    },
   };
 }
 

@@ -45,8 +45,8 @@ export function problemResponses(
     },
     after: (request) => report(request, 'answered'),
     onError: (request) => {
+      insistOnHttp(request.event);
       const { error } = request as { error: unknown };
-      if (error instanceof NotHttpError) throw error;
       report(request, error instanceof Problem ? problemOutcome(error) : 'threw', error);
       const verdict = stateOf(request)?.verdict;
       const final = verdict && 'response' in verdict ? verdict.response : undefined;
