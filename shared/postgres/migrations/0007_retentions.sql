@@ -68,7 +68,7 @@ BEGIN
      GROUP BY grantee
   LOOP
     EXECUTE format('GRANT SELECT ON idempotency_retentions TO %s', who);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION retention_holds(text, bigint) TO %s', who);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION retention_holds(text, bigint), limit_lock_wait(float8) TO %s', who);
     IF may_claim THEN
       EXECUTE format('GRANT EXECUTE ON FUNCTION promise_retention(text, bigint) TO %s', who);
     END IF;
