@@ -190,7 +190,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, principal)).coins).toBe(998);
     });
 
-    test('a constraint that fails at COMMIT is a definite no', async () => {
+    test('C145 a constraint that fails at COMMIT is a definite no', async () => {
       const principal = await newPlayer();
       await db.sql(
         `CREATE TABLE IF NOT EXISTS deferred (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,

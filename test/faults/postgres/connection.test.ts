@@ -145,6 +145,27 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
+    test('C145 a serialization failure at COMMIT itself: the whole runs again, once in effect', async () => {
+      const request = await newRequest();
+      const failures = `f${newKey().replaceAll('-', '')}`;
+      await db.sql(`CREATE SEQUENCE ${failures}`);
+      await atCommit(
+        request.principal,
+        `IF nextval('${failures}') = 1 THEN RAISE EXCEPTION 'collided' USING ERRCODE = '40001'; END IF`,
+      );
+      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
+    });
+
+    test('C145 a statement that is cancelled at COMMIT leaves no effect and an unused key', async () => {
+      const request = await newRequest();
+      await atCommit(request.principal, `RAISE EXCEPTION 'late' USING ERRCODE = '57014'`);
+      const answer = await send(probe(service(), takeCoin), request);
+      expect([answer.status, answer.code]).toEqual([409, 'CONTENTION']);
+      expect(await markersOf(db, request.principal)).toEqual([]);
+      expect(await playerOf(db, request.principal)).toEqual({ coins: 1000, version: 1 });
+    });
+
     test('without a key a lost COMMIT is not safe to resend, and says so', async () => {
       const request = { ...(await newRequest()), key: null };
       const handler = probe(service({ BACKSTOP_KEY_MODE: 'optional' }), takeCoin);
