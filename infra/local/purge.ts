@@ -12,7 +12,7 @@ import type { Retention } from '../../shared/purge/retentions.ts';
 import type { Course, SweepList } from '../../shared/purge/sweeps.ts';
 import type { PurgeRun } from '../../shared/purge/worker.ts';
 import { runningInstance } from './control-client.ts';
-import { type Environment, environment } from './environment.ts';
+import { type Environment, environment, forgetPostgresVariables } from './environment.ts';
 import { complain, print } from './output.ts';
 import { about, duration, type Progress, showProgress } from './purge-progress.ts';
 
@@ -72,7 +72,11 @@ function wholeNumber(word: string, most = Number.MAX_SAFE_INTEGER): number | und
 
 async function findDatabaseUrl(env: Environment): Promise<string | undefined> {
   const given = env['PURGE_DATABASE_URL'] || env['DATABASE_URL'];
-  return given || (await runningInstance())?.purgeDatabaseUrl;
+  if (given) return given;
+  const instance = await runningInstance();
+  // One role for everything: it is the developer's own server.
+  if (instance?.purgeDatabaseUrl !== instance?.adminDatabaseUrl) forgetPostgresVariables();
+  return instance?.purgeDatabaseUrl;
 }
 
 async function main(): Promise<number> {

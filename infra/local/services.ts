@@ -1,5 +1,5 @@
 import { startDynamodbIfAny } from './dynamodb.ts';
-import { type Environment, environment } from './environment.ts';
+import { type Environment, environment, forgetPostgresVariables } from './environment.ts';
 import { complain } from './output.ts';
 import { freePort } from './ports.ts';
 import { startPostgres } from './postgres.ts';
@@ -83,6 +83,7 @@ export type ServicesOptions = {
  */
 export async function startServices(options: ServicesOptions = {}): Promise<Services> {
   const env = options.env ?? environment();
+  if (!env[variableOf('postgres')]) forgetPostgresVariables();
   const log = options.log ?? complain;
   const onExit =
     options.onExit ?? ((name, exit) => log(`${name} ${describeExit(exit)} without being asked to`));

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { askControl, type LocalInstance } from '../../infra/local/control-client.ts';
 import { isFree } from '../../infra/local/ports.ts';
+import { projectFolder } from '../../infra/local/project.ts';
 import { localToken } from '../../infra/local/token.ts';
 import { dynamodbUrl } from '../support/dynamodb.ts';
 import { type Program, programResult } from './fixtures/program.ts';
@@ -13,12 +14,27 @@ import { until } from './fixtures/wait.ts';
 // Once that of the whole run is there, another can be had, and nothing has to be fetched.
 const hasDynamodb = (await dynamodbUrl()) !== undefined;
 
+/** C132, C134: what the shell may have set for other servers and programs keeps nothing from starting. */
+const SHELL = {
+  PGHOST: 'nowhere.invalid',
+  PGPORT: '1',
+  PGUSER: 'nobody',
+  PGDATABASE: 'nothing',
+  PGSSLMODE: 'require',
+  PGSSLNEGOTIATION: 'direct',
+  PGOPTIONS: '-c no_such_setting=1',
+  PGCLIENTENCODING: 'NONSENSE',
+  PGREPLICATION: 'database',
+  PGBINARY: 'true',
+  NODE_ENV: 'production',
+};
+
 let copy: ServiceCopy;
 let start: Program;
 let instance: LocalInstance;
 
 beforeAll(async () => {
-  copy = await copyService();
+  copy = await copyService(SHELL);
   start = await copy.startReady();
   instance = await copy.localFile();
 });
@@ -44,6 +60,18 @@ afterAll(async () => {
   await copy.remove();
   expect([code, left]).toEqual([0, NOTHING_LEFT]);
   expect(await isFree(Number(new URL(instance.url).port))).toBe(true);
+});
+
+test('C132: with PG variables of another server in the shell, service and purge reach their own', async () => {
+  expect((await healthOf(instance)).dependencies).toMatchObject({ postgres: 'up' });
+  const purged = await programResult(copy.file('purge.ts'), ['--dry-run'], { env: copy.env });
+  expect(purged).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('C134: NODE_ENV=production leaves nothing out of npm ci that npm start needs', async () => {
+  const env = { ...process.env, NODE_ENV: 'production' };
+  const args = ['config', 'get', 'omit'];
+  expect(execFileSync('npm', args, { cwd: projectFolder, env, encoding: 'utf8' }).trim()).toBe('');
 });
 
 test('a second start from the same folder is refused, and says where the first is', async () => {

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { environment } from '../../infra/local/environment.ts';
+import { environment, forgetPostgresVariables } from '../../infra/local/environment.ts';
 import {
   type Part,
   type PartName,
@@ -71,6 +71,7 @@ interface Shared {
 
 async function startShared(): Promise<Shared> {
   const env = environment();
+  if (!env['DATABASE_URL']) forgetPostgresVariables();
   const containers = await startInContainers(partsInContainers(env));
   try {
     const services = await startServices({ env: { ...env, ...containers.urls } });
