@@ -1,7 +1,9 @@
 /** TLS to Postgres, and roles that sign in with tokens. */
+import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import tls from 'node:tls';
+import { promisify } from 'node:util';
 import {
   afterAll,
   afterEach,
@@ -157,6 +159,24 @@ describe('IAM tokens', () => {
     const answer = await spend(service);
     expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
     expect(await coins()).toBe(1000);
+  });
+
+  test('house A3: so does the command `npm run purge`', async () => {
+    await acceptTokenOfNow('backstop_purge');
+    await postgres.admin.query(
+      `INSERT INTO player_mutation_idempotency VALUES ($1, 'old', now() - interval '3 days')`,
+      [principal],
+    );
+    // The clock of the process as the token wants it.
+    const clock = `data:text/javascript,Date.now = () => ${START};
+      globalThis.Date = class extends Date { constructor(...at) { super(...(at.length ? at : [${START}])); } };`;
+    const command = join(import.meta.dirname, '../../../infra/local/purge.ts');
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      ['--import', clock, command, '--until-drained'],
+      { env: { ...process.env, ...environment() } },
+    );
+    expect(stdout).toMatch(/^deleted 1 rows in /m);
   });
 
   test('the purge signs in as its own role', async () => {

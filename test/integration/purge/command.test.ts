@@ -11,7 +11,10 @@ beforeAll(async () => {
   db = await createTestDatabase();
 });
 afterAll(() => db.drop());
-beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
+beforeEach(async () => {
+  await db.sql('TRUNCATE player_mutation_idempotency, idempotency_records');
+  await db.sql('UPDATE idempotency_retentions SET retention_ms = 0');
+});
 
 const COMMAND = join(import.meta.dirname, '../../../infra/local/purge.ts');
 
@@ -72,6 +75,101 @@ test('--dry-run counts and deletes nothing; 0 only when there is nothing', async
   const nothing = await run(['--dry-run']);
   expect(nothing.output).toMatch(/^dry run: 0 rows would be deleted\n$/m);
   expect(nothing.code).toBe(0);
+});
+
+async function insertOldRecords(): Promise<void> {
+  await db.sql(
+    `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status,
+                                      lease_owner, lease_expires_at, created_at, completed_at, response)
+     SELECT 'a', sha256('POST /x'), sha256((state || n)::bytea), '1:old', state, gen_random_uuid(),
+            old, old, CASE state WHEN 'completed' THEN old END, CASE state WHEN 'completed' THEN ''::bytea END
+       FROM unnest(ARRAY['completed', 'in_progress']) state, generate_series(1, 20) n,
+            (SELECT now() - interval '30 days' AS old) t`,
+  );
+}
+
+async function countRecords(): Promise<number> {
+  return (await db.sql('SELECT FROM idempotency_records')).length;
+}
+
+describe('every table that expires', () => {
+  test('house A3: the dry run counts it, and so it ends with 1', async () => {
+    await insertOldRecords();
+    const { code, output } = await run(['--dry-run']);
+    expect(output).toMatch(/^markers: 0 rows have expired$/m);
+    expect(output).toMatch(
+      /^completed records: 20 rows have expired, the first of them 671 h 55 min ago$/m,
+    );
+    expect(output).toMatch(
+      /^abandoned records: 20 rows have expired, the first of them 671 h 55 min ago$/m,
+    );
+    expect(output).toMatch(/^dry run: 40 rows would be deleted$/m);
+    expect(code).toBe(1);
+    expect(await countRecords()).toBe(40);
+  });
+
+  test('house A3: is swept until drained, and only then it ends with 0', async () => {
+    await insertOldRecords();
+    await insertMarkers(db, 5);
+    const { code, output } = await run(['--until-drained']);
+    expect(output).toMatch(/^deleted 45 rows in /m);
+    expect(code).toBe(0);
+    expect([await countRecords(), await countLeft(db)]).toEqual([0, 0]);
+  });
+
+  test('house A3: rows that are left in one of them are an end with 1', async () => {
+    await insertOldRecords();
+    const other = await openSession(db.adminUrl);
+    await other.query('BEGIN');
+    await other.query(
+      `SELECT FROM idempotency_records WHERE status = 'completed' LIMIT 1 FOR UPDATE`,
+    );
+    const { code, output } = await run([]);
+    expect(output).toMatch(/^deleted 39 rows in .*; 1 left$/m);
+    expect(code).toBe(1);
+  });
+
+  test('core 1: one that this release does not know is named, and the others are swept', async () => {
+    await insertMarkers(db, 5);
+    await db.sql(`INSERT INTO idempotency_retentions VALUES ('idempotency_markers_weeks', 1)`);
+    onTestFinished(async () => {
+      await db.sql(
+        `DELETE FROM idempotency_retentions WHERE table_name = 'idempotency_markers_weeks'`,
+      );
+    });
+    const { code, output } = await run([]);
+    expect(output).toMatch(/^idempotency_markers_weeks: This release does not know the table/m);
+    expect(output).toMatch(/^deleted 5 rows in .*; what is left could not be counted$/m);
+    expect(code).toBe(1);
+  });
+});
+
+describe('the retention', () => {
+  test.each([['--dry-run'], ['--until-drained']])(
+    'core 1: is what was promised where that is more, and %s says so',
+    async (word) => {
+      await insertMarkers(db, 5, { ageMinutes: 120, prefix: 'live' });
+      await db.sql('UPDATE idempotency_retentions SET retention_ms = 86400000');
+      const { code, output } = await run([word]);
+      expect(output).toMatch(
+        /^player_mutation_idempotency: kept for 24 h, as was promised \(idempotency_retentions\), and 5 min of margin$/m,
+      );
+      expect(output).toMatch(/^idempotency_records: kept for 48 h, as is set here .*/m);
+      expect(code).toBe(0);
+      expect(await countLeft(db)).toBe(5);
+    },
+  );
+
+  test('core 1: of a schema older than the promises is not known: nothing is deleted', async () => {
+    const old = await createTestDatabase();
+    onTestFinished(() => old.drop());
+    await old.sql('DROP TABLE idempotency_retentions CASCADE');
+    await insertMarkers(old, 5);
+    const { code, output } = await run(['--until-drained'], { PURGE_DATABASE_URL: old.purgeUrl });
+    expect(output).toMatch(/idempotency_retentions is missing\. Run migrate\(databaseUrl\)/);
+    expect(code).toBe(1);
+    expect(await countLeft(old)).toBe(5);
+  });
 });
 
 test('--rate-limit is kept', async () => {
