@@ -5,6 +5,7 @@
  * the library's face hands it on.
  */
 import { databasePassword } from './aws/database-token.ts';
+import { nowMs } from './clock.ts';
 import { type Config, loadConfig } from './config.ts';
 import { openFront } from './front.ts';
 import {
@@ -18,11 +19,18 @@ import {
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
 import { markerStore } from './postgres/marker-store.ts';
-import { createDatabase, type Database } from './postgres/pool.ts';
+import { createDatabase, type Database, type Queryable } from './postgres/pool.ts';
+import { readsOn } from './postgres/reads.ts';
 import { type RecordTx, recordStore } from './postgres/record-store.ts';
 
-export type QueryInput = QueryInputOn<Service>;
-export type QueryRoute = QueryRouteOn<Service>;
+/** How long a dependency has to show that it is there. */
+const PING_MS = 1500;
+
+export interface QueryInput extends QueryInputOn<Service> {
+  /** Reads, each within the request's deadline. */
+  readonly db: Queryable;
+}
+export type QueryRoute = QueryRouteOn<Service, QueryInput>;
 
 /** Everything that one process shares among its requests. Nothing is connected before its first use. */
 export interface Service {
@@ -59,7 +67,7 @@ export function createService(config: Config): Service {
     ...shared,
     database,
     dependencies: {
-      postgres: () => database.pool.query('SELECT 1'),
+      postgres: () => readsOn(database, nowMs() + PING_MS).query('SELECT 1'),
       redis: front.ping,
     },
     mutation: (route) => {
@@ -71,7 +79,11 @@ export function createService(config: Config): Service {
       const store = recordStore({ database, retentionMs: config.recordRetentionMs, leaseMs });
       return mutationHandler(route, { ...shared, store, fastPath: recordCache });
     },
-    query: (route) => queryHandler(route, service),
+    query: (route) => {
+      const run = (input: QueryInputOn<Service>) =>
+        route.run({ ...input, db: readsOn(database, input.deadlineMs) });
+      return queryHandler({ ...route, run }, service);
+    },
     close: async () => {
       await front.close();
       await database.pool.end();

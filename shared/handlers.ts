@@ -13,7 +13,7 @@ import { readPrincipal } from './http/principal.ts';
 import { type HttpResponse, Problem } from './http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from './http/request.ts';
 import type { FastPath, Store } from './idempotency/contract.ts';
-import { idempotency, type Once, type OnceContext } from './idempotency/middleware.ts';
+import { deadlineOf, idempotency, type Once, type OnceContext } from './idempotency/middleware.ts';
 import {
   aBoolean,
   aFunction,
@@ -62,16 +62,18 @@ export interface MutationRoute<Body, Handle = Tx> {
 export interface QueryInputOn<Served> {
   readonly principal: string;
   readonly request: HttpRequest;
+  /** When the answer must be under way, on our clock. */
+  readonly deadlineMs: number;
   /** What the function runs on. */
   readonly service: Served;
 }
 
 /** A request that changes nothing and so needs no key. */
-export interface QueryRouteOn<Served> {
+export interface QueryRouteOn<Served, Input = QueryInputOn<Served>> {
   readonly name: string;
   /** Answers anybody; `principal` is empty then. */
   readonly isPublic?: boolean;
-  run(input: QueryInputOn<Served>): Promise<HttpResponse>;
+  run(input: Input): Promise<HttpResponse>;
 }
 
 /** What every handler of a process shares. */
@@ -156,12 +158,13 @@ export function queryHandler<Served extends Shared>(
   const { config, logger } = service;
   return bare()
     .use(outermost(route.name, config, logger))
-    .handler((event) => {
+    .handler((event, context) => {
       const principal = route.isPublic ? '' : readPrincipal(event, config.issuerAliases);
       if (principal === undefined) {
         throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
       }
-      return route.run({ principal, service, request: readRequest(event) });
+      const deadlineMs = deadlineOf(context, config);
+      return route.run({ principal, service, deadlineMs, request: readRequest(event) });
     }) as unknown as Handler;
 }
 

@@ -65,6 +65,7 @@ export {
   type PoolOptions,
   type Queryable,
 } from './postgres/pool.ts';
+export { readsOn } from './postgres/reads.ts';
 export { type RecordTx, recordStore } from './postgres/record-store.ts';
 export type { Tx } from './postgres/transaction.ts';
 export { createRedis, type RedisClient } from './redis/client.ts';

@@ -4,8 +4,8 @@ import { findPlayer } from './wallet.ts';
 
 export const getPlayer: QueryRoute = {
   name: 'get-player',
-  run: async ({ principal, service }) => {
-    const player = await findPlayer(service.database.pool, principal);
+  run: async ({ principal, db }) => {
+    const player = await findPlayer(db, principal);
     if (!player) throw noSuchPlayer(principal);
     return playerResponse(player);
   },

@@ -3,10 +3,9 @@ import { findReceipt } from './receipts.ts';
 
 export const getPurchase: QueryRoute = {
   name: 'get-purchase',
-  run: async ({ principal, request, service }) => {
+  run: async ({ principal, request, db }) => {
     const id = lastSegment(request.path);
-    const receipt =
-      id === undefined ? undefined : await findReceipt(service.database.pool, principal, id);
+    const receipt = id === undefined ? undefined : await findReceipt(db, principal, id);
     if (!receipt) throw new Problem('NOT_FOUND', 'There is no such purchase of yours.');
     return {
       statusCode: 200,

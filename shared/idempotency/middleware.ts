@@ -226,7 +226,8 @@ function mutationOf(
   return { principal, key, endpoint: http.endpoint, fingerprint, token: randomUUID(), deadlineMs };
 }
 
-function deadlineOf(
+/** Up to when a request may run: what is left less the margin for its answer. */
+export function deadlineOf(
   context: Partial<Context>,
   options: Pick<IdempotencyOptions<unknown>, 'requestTimeoutMs' | 'answerMarginMs'>,
 ): number {

@@ -318,10 +318,7 @@ function describe(one: Unfit, server: ServerAnswer, { sources, schemas }: Causes
       return `${one.name} is ${value}, so ${one.why}. ${mend}`;
     }
     case 'missing': {
-      if (one.object.startsWith('this release')) {
-        return `${one.object} is missing; there is an older one. Run migrate(databaseUrl) (migration ${one.migration}).`;
-      }
-      const schema = schemas[bareName(one.object)];
+      const schema = schemas[bareName(one.object)]; // An older one, or a row, has no other place.
       const hint =
         schema === undefined
           ? `Run migrate(databaseUrl) (migration ${one.migration}).`
@@ -340,5 +337,5 @@ function quoted(name: string): string {
 }
 
 function bareName(object: string): string {
-  return object.replace(/^.* |\(.*$/g, '');
+  return object.replace(/\(.*$/, '');
 }

@@ -59,6 +59,7 @@ export function createDatabase(options: PoolOptions): Database {
     onConnect: (client: pg.ClientBase) => greetOrCut(greeter, client),
   } as pg.PoolConfig);
   GREETERS.set(pool, greeter);
+  pool.on('release', (_error, client) => restedSinceMs.set(client, nowMs()));
   pool.on('error', (error) => {
     // The pool hangs the whole client on it, the key that cancels its statements included.
     Reflect.deleteProperty(error, 'client');
@@ -85,6 +86,15 @@ export function createDatabase(options: PoolOptions): Database {
 
 /** The kernel asks a peer that says nothing, instead of after two hours. */
 const KEEP_ALIVE_AFTER_MS = 10_000;
+
+const restedSinceMs = new WeakMap<pg.ClientBase, number>();
+const RESTED_MS = 250;
+
+/** Has this client lain idle, perhaps through a freeze in which its connection died? */
+export function hasRested(client: pg.ClientBase): boolean {
+  const sinceMs = restedSinceMs.get(client);
+  return sinceMs !== undefined && nowMs() - sinceMs > RESTED_MS;
+}
 
 /** By pool, for whoever is handed the pool alone. */
 const GREETERS = new WeakMap<pg.Pool, Greeter>();

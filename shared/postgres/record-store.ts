@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { PoolClient } from 'pg';
 import { nowMs } from '../clock.ts';
 import {
@@ -26,6 +27,8 @@ import {
   releaseValues,
 } from './records.ts';
 import { setbackAtClaim, setbackAtConnect } from './setbacks.ts';
+import { answeredAtOnce } from './silence.ts';
+import { meaningOf } from './sqlstate.ts';
 import { enterTransaction, type Tx } from './transaction.ts';
 
 export interface RecordStoreOptions {
@@ -97,7 +100,8 @@ async function claimAndOpen(
   let claim: RecordClaim;
   try {
     const answerByMs = until(request.deadlineMs + SILENCE_MS).query_timeout;
-    claim = await claimRecord(client, request, { leaseMs, deadlineServerMs, answerByMs });
+    const { pipeline } = database;
+    claim = await claimRecord(client, request, { leaseMs, deadlineServerMs, answerByMs, pipeline });
   } catch (error) {
     client.release(client.getTransactionStatus() !== 'I');
     return setbackAtClaim(error);
@@ -113,7 +117,7 @@ async function claimAndOpen(
     mark: () => markOfRecord(claim.id, request.token),
     retentionMs,
   });
-  return withLease(attempt, () => renew(options, claim.id, request.token));
+  return withLease(attempt, () => renew(options, claim.id, request));
 }
 
 function refusalOf(claim: RecordClaim, retentionMs: number): Setback {
@@ -155,14 +159,32 @@ function withLease(attempt: Attempt<Tx>, renewLease: () => Promise<void>): Attem
   return { ...attempt, tx: { ...attempt.tx, renewLease } };
 }
 
-async function renew({ database, leaseMs }: RecordStoreOptions, id: string, token: string) {
+/** Renewing twice is renewing once, so a connection that goes silent or is lost costs a new one. */
+async function renew(
+  { database, leaseMs }: RecordStoreOptions,
+  id: string,
+  { token, deadlineMs }: Mutation,
+): Promise<void> {
+  for (;;) {
+    try {
+      return await renewOnce(database, [id, token, leaseMs]);
+    } catch (error) {
+      if (meaningOf(error) !== 'connection' || nowMs() >= deadlineMs) throw error;
+      await sleep(RENEW_AGAIN_MS);
+    }
+  }
+}
+
+const RENEW_AGAIN_MS = 50;
+
+async function renewOnce(database: Database, values: unknown[]): Promise<void> {
   const client = await database.connectAside();
   try {
-    const { rowCount } = await client.query(RENEW, [id, token, leaseMs]);
+    const { rowCount } = await answeredAtOnce(client, client.query(RENEW, values));
     if (rowCount === 0)
       throw new LeaseLostError('The lease has passed and another request took over.');
   } finally {
-    await client.end();
+    void client.end(); // Destroyed where it is silent: nobody waits for its end.
   }
 }
 

@@ -4,6 +4,8 @@ import type { Mutation, StoredResponse } from '../idempotency/contract.ts';
 import { encodeStored } from '../idempotency/stored-format.ts';
 import type { Mark } from './commit-fate.ts';
 import { type GreetingPart, needsPart } from './greeting.ts';
+import { hasRested } from './pool.ts';
+import { answeredAtOnce } from './silence.ts';
 import type { Send } from './transaction.ts';
 
 /** What `claim_record` answers; see 0008_records_and_grants.sql. */
@@ -24,13 +26,18 @@ export interface RecordClaim extends QueryResultRow {
  * A claim that is ours already (the whole transaction is tried again) is renewed.
  *
  * @throws DatabaseError IDM02 past the deadline; 55P03 when the row stayed locked.
+ * @throws SilenceError when the connection had died while nobody used it.
  */
 export async function claimRecord(
   client: ClientBase,
   { principal, endpoint, key, fingerprint, token }: Mutation,
-  { leaseMs, deadlineServerMs, answerByMs }: ClaimTimes,
+  { leaseMs, deadlineServerMs, answerByMs, pipeline }: ClaimOptions,
 ): Promise<RecordClaim> {
-  const { rows } = await client.query<RecordClaim>({
+  // The claim may wait for a lock, up to the deadline. This waits for nothing: without an answer
+  // to it the connection is dead. In a pipeline it costs no round trip.
+  const alive = hasRested(client) ? answeredAtOnce(client, client.query('SELECT 1')) : undefined;
+  if (!pipeline) await alive;
+  const claiming = client.query<RecordClaim>({
     text: `SELECT outcome, id, response, completed_at_ms AS "completedAtMs",
                   lease_left_ms AS "leaseLeftMs"
              FROM claim_record($1, $2, $3, $4, $5, $6, to_timestamp($7::float8 / 1000))`,
@@ -45,10 +52,13 @@ export async function claimRecord(
     ],
     query_timeout: answerByMs,
   } as { text: string; values: unknown[] });
-  return rows[0] as RecordClaim;
+  claiming.catch(() => {}); // Rejects as well where nothing lives.
+  await alive;
+  return (await claiming).rows[0] as RecordClaim;
 }
 
-export interface ClaimTimes {
+export interface ClaimOptions {
+  readonly pipeline: boolean;
   readonly leaseMs: number;
   readonly deadlineServerMs: number;
   /** From now on. */
