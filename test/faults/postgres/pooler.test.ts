@@ -1,0 +1,82 @@
+/**
+ * Behind pgbouncer in transaction mode, where each transaction may run on another connection of
+ * the server: nothing of the protocol may depend on the session.
+ */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import * as z from 'zod/mini';
+import { type HttpResponse, Problem, type Tx } from '../../../shared/index.ts';
+import {
+  createTestDatabase,
+  playerOf,
+  seedPlayer,
+  type TestDatabase,
+} from '../../support/database.ts';
+import { hasPgbouncer, startPgbouncer } from '../../support/pgbouncer.ts';
+import { DONE, takeCoin } from '../../support/probe.ts';
+import { newKey, send } from '../../support/requests.ts';
+import { testService } from '../../support/service.ts';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await createTestDatabase();
+});
+afterAll(() => db.drop());
+
+test('C144: there is a pgbouncer to try it with', ({ skip }) => {
+  if (!process.env['CI']) skip(!hasPgbouncer, 'no Debian or Ubuntu to fetch pgbouncer from');
+  expect(hasPgbouncer).toBe(true);
+});
+
+describe.runIf(hasPgbouncer).each(['on', 'off'])('C144: pipelining %s', (pipeline) => {
+  test('both stores keep the contract, over more clients than the pooler has connections', async () => {
+    const url = await startPgbouncer(db.apiUrl);
+    const service = testService(
+      { apiUrl: url },
+      { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '8' },
+    );
+    for (const make of [service.mutation, service.recordMutation]) {
+      const handlerOf = (work: (tx: Tx, principal: string) => Promise<HttpResponse | Problem>) =>
+        make({
+          name: 'probe',
+          body: z.unknown(),
+          stateUrl: '/players/me',
+          run: ({ once, principal }) => once((tx) => work(tx, principal)),
+        });
+      const principal = `p-${newKey()}`;
+      await seedPlayer(db, principal);
+      const requests = Array.from({ length: 10 }, () => ({ principal, key: newKey(), body: {} }));
+      const take = handlerOf(takeCoin);
+      // Each twice at once, and once more.
+      const answers = await Promise.all(
+        [...requests, ...requests].map((request) => send(take, request)),
+      );
+      expect(
+        answers.filter(({ status, headers }) => status === 200 && !headers['idempotency-replayed']),
+      ).toHaveLength(10);
+      for (const request of requests) {
+        const again = await send(take, request);
+        expect(again.code ?? again.headers['idempotency-replayed']).toBe(
+          make === service.mutation ? 'ALREADY_EXISTS' : 'true',
+        );
+      }
+      expect((await playerOf(db, principal)).coins).toBe(990);
+
+      const refused = handlerOf(async (tx) => {
+        await takeCoin(tx, principal);
+        return new Problem('INSUFFICIENT_COINS', 'no');
+      });
+      expect((await send(refused, { principal, key: newKey(), body: {} })).status).toBe(402);
+      const nested = handlerOf(async (tx) => {
+        await tx.savepoint(() => tx.query('SELECT 1/0')).catch(() => {});
+        return DONE;
+      });
+      expect((await send(nested, { principal, key: newKey(), body: {} })).status).toBe(200);
+      expect((await playerOf(db, principal)).coins).toBe(990);
+    }
+    const [open] = await db.sql<{ count: number }>(
+      `SELECT count(*)::int FROM pg_stat_activity
+        WHERE datname = current_database() AND state LIKE 'idle in transaction%'`,
+    );
+    expect(open?.count).toBe(0);
+  });
+});
