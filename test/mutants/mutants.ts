@@ -19,6 +19,7 @@ const TRANSACTION = 'test/faults/postgres/transaction.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
 const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
+const RETENTIONS = 'test/integration/purge/retentions.test.ts';
 const CLUSTER_LATE = 'test/faults/redis/cluster-late.test.ts';
 const CONFORMANCE = 'test/conformance/marker.test.ts';
 
@@ -263,14 +264,8 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'purge-in-progress-batched',
     fault: 'abandoned records are chosen first and deleted then',
     file: 'shared/purge/record-sweeps.ts',
-    from: `WHERE (SELECT pg_try_advisory_xact_lock($2))
-        AND status = 'in_progress'
-        AND lease_expires_at < clock_timestamp()
-        AND created_at < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
-    to: `WHERE (SELECT pg_try_advisory_xact_lock($2)) AND id IN (
-          SELECT id FROM idempotency_records
-           WHERE status = 'in_progress' AND lease_expires_at < clock_timestamp()
-             AND created_at < clock_timestamp() - $1::float8 * interval '1 millisecond' LIMIT 500)`,
+    from: '        AND ${IS_ABANDONED}`,',
+    to: '        AND id IN (SELECT id FROM ${RECORDS} WHERE ${IS_ABANDONED} LIMIT 500)`,',
     tests: [RECORD_SWEEPS],
   },
   {
@@ -493,5 +488,90 @@ export const MUTANTS: readonly Mutant[] = [
     from: 'const BEGIN_ANSWER_MS = 1000;',
     to: 'const BEGIN_ANSWER_MS = 100_000;',
     tests: [CONNECTION],
+  },
+  {
+    id: 'purge-believes-itself',
+    fault: 'the purge goes by its own retention, whatever was promised',
+    file: 'shared/purge/retentions.ts',
+    from: 'return promisedMs > configuredMs',
+    to: 'return promisedMs < 0',
+    tests: [RETENTIONS],
+    name: 'every purge|a service with a longer retention',
+  },
+  {
+    id: 'promise-lowers',
+    fault: 'a connection with a shorter retention lowers what was promised',
+    file: 'shared/postgres/migrations/0007_retentions.sql',
+    from: `UPDATE idempotency_retentions SET retention_ms = p_retention_ms
+   WHERE table_name = p_table AND retention_ms < p_retention_ms;`,
+    to: `UPDATE idempotency_retentions SET retention_ms = p_retention_ms
+   WHERE table_name = p_table;`,
+    tests: [RETENTIONS],
+    name: 'never lowers|writes nothing',
+  },
+  {
+    id: 'claim-without-promise',
+    fault: 'the marker store claims without a word to the database on how long it keeps',
+    file: 'shared/postgres/marker-store.ts',
+    from: "  promiseRetention(database, 'player_mutation_idempotency', retentionMs);\n",
+    to: '',
+    tests: [RETENTIONS],
+    name: 'a connection that claims|a service with a longer retention',
+  },
+  {
+    id: 'promise-made-late',
+    fault: 'a connection that is open already claims for a store of a longer retention',
+    file: 'shared/postgres/promise.ts',
+    from: 'name: `promise for ${table}: ${wholeMs}`',
+    to: 'name: `promise for ${table}`',
+    tests: [RETENTIONS],
+    name: 'open already',
+  },
+  {
+    id: 'purge-outruns-promise',
+    fault:
+      'a purge goes on deleting by the retention that it read before a longer one was promised',
+    file: 'shared/purge/batch.ts',
+    from: "AND (SELECT retention_holds('${name}', $4))",
+    to: 'AND $4::bigint IS NOT NULL',
+    all: true,
+    tests: [RETENTIONS],
+    name: 'raised while',
+  },
+  {
+    id: 'purge-times-as-text',
+    fault: 'times pass through the text of the session, whatever its DateStyle',
+    file: 'shared/purge/expiring-table.ts',
+    from: 'return `(extract(epoch FROM ${time}) * 1000000)::bigint`;',
+    to: 'return `(extract(epoch FROM (${time})::text::timestamptz) * 1000000)::bigint`;',
+    tests: ['test/integration/purge/times.test.ts'],
+    name: 'DateStyle',
+  },
+  {
+    id: 'purge-times-in-seconds',
+    fault: 'times lose their microseconds on the way to the server',
+    file: 'shared/purge/expiring-table.ts',
+    from: "return `(timestamptz 'epoch' + ${micros}::bigint * interval '1 microsecond')`;",
+    to: 'return `to_timestamp(${micros}::bigint / 1000000)`;',
+    tests: ['test/integration/purge/times.test.ts', 'test/integration/purge/batch.test.ts'],
+    name: 'microsecond',
+  },
+  {
+    id: 'purge-leaves-records-out',
+    fault: 'the purge sweeps the markers alone',
+    file: 'shared/purge/sweeps.ts',
+    from: 'for (const { table, configuredMs, sweepsOf } of known) {',
+    to: 'for (const { table, configuredMs, sweepsOf } of known.slice(0, 1)) {',
+    tests: [RETENTIONS, 'test/integration/purge/command.test.ts'],
+    name: 'every purge|every table',
+  },
+  {
+    id: 'purge-passes-unknown-tables-by',
+    fault: 'a table that this release does not know is passed by without a word',
+    file: 'shared/purge/sweeps.ts',
+    from: 'for (const table of promises.keys()) {',
+    to: 'for (const table of [] as string[]) {',
+    tests: [RETENTIONS],
+    name: 'does not know',
   },
 ];
