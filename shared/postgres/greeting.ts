@@ -5,7 +5,8 @@
  *
  * It is one SELECT made of parts: the server's settings here, and what each store and the purge
  * need, which they add. It reads the catalogs and sets nothing, so RDS Proxy does not pin the
- * connection and a pooler may stand between. Measured: 0.6 ms of the server with every part.
+ * connection and a pooler may stand between. Measured on new connections, whose catalog caches are
+ * empty: with every part it takes 2 to 2.5 times a bare SELECT, a third of opening the connection.
  */
 import { type ClientBase, DatabaseError } from 'pg';
 import { nowMs } from '../clock.ts';

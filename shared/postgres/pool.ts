@@ -59,6 +59,7 @@ export function createDatabase(options: PoolOptions): Database {
     onConnect: (client: pg.ClientBase) => greetOrCut(greeter, client),
   } as pg.PoolConfig);
   GREETERS.set(pool, greeter);
+  explainWaits(pool, options);
   pool.on('release', (_error, client) => restedSinceMs.set(client, nowMs()));
   pool.on('error', (error) => {
     // The pool hangs the whole client on it, the key that cancels its statements included.
@@ -82,6 +83,26 @@ export function createDatabase(options: PoolOptions): Database {
       return client;
     },
   };
+}
+
+const WAITED = 'timeout exceeded when trying to connect';
+
+/** pg's own words say neither why there was no connection nor what to do. */
+function explainWaits(pool: pg.Pool, { max, connectTimeoutMs }: PoolOptions): void {
+  const explain = (error: Error | undefined) =>
+    error?.message === WAITED
+      ? new Error(
+          `${WAITED}: for ${connectTimeoutMs} ms each of the pool's ${max} was in use. The work of a mutation has one of them as its tx, and with a pool of 1 there is no other: in the work, use tx.`,
+        )
+      : error;
+  const connect = pool.connect.bind(pool);
+  type Callback = Parameters<typeof connect>[0];
+  pool.connect = ((callback?: Callback) =>
+    callback
+      ? connect((error, client, done) => callback(explain(error), client, done))
+      : connect().catch((error) => {
+          throw explain(error);
+        })) as typeof pool.connect;
 }
 
 /** The kernel asks a peer that says nothing, instead of after two hours. */
@@ -152,7 +173,7 @@ async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> 
       (client) => client.release(),
       () => {},
     ); // Comes too late to be used.
-    reject(new Error('timeout exceeded when trying to connect'));
+    reject(new Error(WAITED));
   }, byMs - nowMs());
   try {
     return await Promise.race([connecting, late]);

@@ -239,3 +239,19 @@ describe('on a new connection, and while Postgres is away', () => {
     expect(await ask()).toMatchObject({ postgres: 'up' });
   });
 });
+
+test('library A5: a query beside the transaction that has the only connection says to use tx', async () => {
+  const service = testService(db, {
+    BACKSTOP_POOL_MAX: '1',
+    BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '1000',
+  });
+  const beside: Promise<unknown>[] = [];
+  const handler = handlerOn(service, 'mutation', async (tx, principal) => {
+    const { pool } = service.database;
+    beside.push(pool.query('SELECT 1'), pool.connect());
+    await Promise.allSettled(beside);
+    return takeCoin(tx, principal);
+  });
+  expect((await send(handler, await newRequest())).status).toBe(200);
+  for (const waited of beside) await expect(waited).rejects.toThrow(/pool's 1 was in use.* use tx/);
+});
