@@ -4,6 +4,7 @@ import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../clock.ts';
 import type { Entered } from './attempt.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
+import { answeredAtOnce, cut } from './silence.ts';
 import { transactionControlIn } from './transaction-control.ts';
 
 /** The work's handle on the transaction. Refuses queries once the work has settled. */
@@ -42,12 +43,6 @@ const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE DEFERRABLE';
 
 const OPEN_WORK = `SAVEPOINT ${WORK_SAVEPOINT}`;
 const UNDO_WORK = `ROLLBACK TO SAVEPOINT ${WORK_SAVEPOINT}`;
-
-/**
- * BEGIN waits for nobody, so its answer comes at once or never: a connection that died while the
- * environment was frozen looks open until TCP notices, minutes later. Nothing was claimed on it.
- */
-const BEGIN_ANSWER_MS = 1000;
 
 export interface TransactionOptions {
   readonly client: PoolClient;
@@ -205,8 +200,8 @@ export async function enterTransaction(send: Send, deadlineServerMs: number): Pr
   return rows[0] as Entered;
 }
 
-async function sendFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promise<unknown> {
-  const steps = [wire.send(BEGIN), step0(wire.send), wire.send(OPEN_WORK)];
+async function sendFirstSteps(wire: Wire, { client, step0 }: TransactionOptions): Promise<unknown> {
+  const steps = [begin(wire, client), step0(wire.send), wire.send(OPEN_WORK)];
   // The first in order, not the first in time, is the one to blame.
   const settled = await Promise.allSettled(steps);
   const failed = settled.findIndex(({ status }) => status === 'rejected');
@@ -215,13 +210,21 @@ async function sendFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promis
   return (settled[1] as PromiseFulfilledResult<unknown>).value;
 }
 
-async function walkFirstSteps(wire: Wire, { step0 }: TransactionOptions): Promise<unknown> {
-  await wire.send(BEGIN).catch((reason: unknown) => {
+async function walkFirstSteps(wire: Wire, { client, step0 }: TransactionOptions): Promise<unknown> {
+  await begin(wire, client).catch((reason: unknown) => {
     throw new BeginError({ reason });
   });
   const claim = await step0(wire.send);
   await wire.send(OPEN_WORK);
   return claim;
+}
+
+/**
+ * BEGIN waits for nobody, so its answer comes at once or never: a connection that died while the
+ * environment was frozen looks open until TCP notices, minutes later. Nothing was claimed on it.
+ */
+function begin(wire: Wire, client: PoolClient): Promise<unknown> {
+  return answeredAtOnce(client, wire.send(BEGIN));
 }
 
 /** BEGIN itself failed: nothing was claimed, whatever the statements behind it said. */
@@ -259,11 +262,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
   let previous: Promise<unknown> = Promise.resolve();
   const outstanding = () => sent - answered;
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
-  const cut = () => streamOf(client).destroy();
-  const timer = setTimeout(cut, Math.max(1, answerByMs - nowMs()));
-  // The answer may lie in the socket when a process that was busy or frozen gets here: look once more.
-  const cutUnlessBegun = () => setImmediate(() => answered === 0 && cut());
-  const beginTimer = setTimeout(cutUnlessBegun, BEGIN_ANSWER_MS);
+  const timer = setTimeout(() => cut(client), Math.max(1, answerByMs - nowMs()));
 
   // Follows each answer. BEGIN's own is judged by its error.
   const onReady = ({ status }: { readonly status: string }) => {
@@ -273,7 +272,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
       'The transaction ended before its COMMIT was sent, so nothing is known of what its statements did. The connection was given up.',
       { cause: firstError },
     );
-    cut();
+    cut(client);
   };
   connectionOf(client).on('readyForQuery', onReady);
 
@@ -289,7 +288,6 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
         // pg calls back twice for a value that it cannot serialise.
         if (!isAnswered) answered++;
         isAnswered = true;
-        clearTimeout(beginTimer);
         if (error) firstError ??= error;
         // ROLLBACK TO, and not the tag of a COMMIT that failed: what failed is undone.
         else if (result.command === 'ROLLBACK' && !isEndExpected) firstError = undefined;
@@ -322,10 +320,9 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
       isEndExpected = true;
     },
     outstanding,
-    cut,
+    cut: () => cut(client),
     close: () => {
       clearTimeout(timer);
-      clearTimeout(beginTimer);
       connectionOf(client).off('readyForQuery', onReady);
     },
   };

@@ -485,8 +485,8 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'begin-without-limit',
     fault: 'a BEGIN without an answer is waited for to the end',
     file: 'shared/postgres/transaction.ts',
-    from: 'const BEGIN_ANSWER_MS = 1000;',
-    to: 'const BEGIN_ANSWER_MS = 100_000;',
+    from: 'return answeredAtOnce(client, wire.send(BEGIN));',
+    to: 'return wire.send(BEGIN) ?? answeredAtOnce(client, Promise.resolve());',
     tests: [CONNECTION],
   },
   {
