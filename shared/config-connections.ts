@@ -1,5 +1,6 @@
 /** How the service signs in to its servers, and what would send a secret where it may be read. */
 import { ConfigError } from './config-error.ts';
+import { checkHttpUrl, checkPostgresUrl, checkRedisUrl } from './server-urls.ts';
 
 export interface ConnectionConfig {
   readonly databaseUrl: string;
@@ -10,6 +11,8 @@ export interface ConnectionConfig {
   readonly redisUrl: string | undefined;
   readonly redisMode: 'single' | 'cluster';
   readonly redisAuth: 'password' | 'iam';
+  /** Undefined: DynamoDB itself, in `awsRegion`. */
+  readonly dynamoEndpoint: string | undefined;
   /** The ElastiCache Serverless cache that tokens are signed for. */
   readonly redisCacheName: string | undefined;
   /** Names this deployment in every Redis key; never undefined where there is a Redis. */
@@ -36,6 +39,10 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /** @throws ConfigError for a sign-in that cannot be, or not safely. No URL is repeated: it may hold a password. */
 export function refuseUnsafeConnections(config: ConnectionConfig): void {
+  checkPostgresUrl('DATABASE_URL', config.databaseUrl);
+  checkPostgresUrl('PURGE_DATABASE_URL', config.purgeDatabaseUrl);
+  if (config.redisUrl !== undefined) checkRedisUrl('REDIS_URL', config.redisUrl);
+  if (config.dynamoEndpoint !== undefined) checkHttpUrl('DYNAMODB_ENDPOINT', config.dynamoEndpoint);
   if (config.databaseAuth === 'iam') {
     needRegion(config, 'BACKSTOP_DATABASE_AUTH');
     refuseUnsafeDatabase('DATABASE_URL', config.databaseUrl);
@@ -79,7 +86,7 @@ function needRegion({ awsRegion }: ConnectionConfig, because: string): void {
 }
 
 function refuseUnsafeDatabase(name: string, text: string): void {
-  const url = parse(name, text, 'postgres://user@host:5432/database?sslmode=verify-full');
+  const url = new URL(text);
   if (url.searchParams.getAll('sslmode').join() !== 'verify-full') {
     throw new ConfigError(
       `${name} does not say sslmode=verify-full: with BACKSTOP_DATABASE_AUTH=iam each connection sends a token in clear text, which only the server that proves its name may read. Add ?sslmode=verify-full (and &sslrootcert=FILE where Node does not know its authority).`,
@@ -93,7 +100,7 @@ function refuseUnsafeDatabase(name: string, text: string): void {
 }
 
 function refuseNoCluster(text: string): void {
-  const { pathname } = parse('REDIS_URL', text, 'rediss://user@host:6379');
+  const { pathname } = new URL(text);
   if (pathname !== '' && pathname !== '/') {
     throw new ConfigError(
       `REDIS_URL names the database "${pathname.slice(1)}": with BACKSTOP_REDIS_MODE=cluster there is none but 0. Leave the path out.`,
@@ -102,7 +109,7 @@ function refuseNoCluster(text: string): void {
 }
 
 function refuseUnsafeRedis(text: string, cacheName: string | undefined): void {
-  const { protocol, username } = parse('REDIS_URL', text, 'rediss://user@host:6379');
+  const { protocol, username } = new URL(text);
   if (protocol !== 'rediss:') {
     throw new ConfigError(
       'REDIS_URL is not a rediss:// URL: with BACKSTOP_REDIS_AUTH=iam each connection sends a token in clear text, which only the server that proves its name may read. Set it to rediss://user@host:6379.',
@@ -117,13 +124,5 @@ function refuseUnsafeRedis(text: string, cacheName: string | undefined): void {
     throw new ConfigError(
       'BACKSTOP_REDIS_CACHE_NAME is not set: with BACKSTOP_REDIS_AUTH=iam a token is signed for one cache. Set it to the name of the ElastiCache Serverless cache.',
     );
-  }
-}
-
-function parse(name: string, text: string, example: string): URL {
-  try {
-    return new URL(text);
-  } catch {
-    throw new ConfigError(`${name} is no URL: set it to ${example}`);
   }
 }

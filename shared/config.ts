@@ -9,6 +9,8 @@ import {
   refuseUnsafeConnections,
 } from './config-connections.ts';
 import { ConfigError } from './config-error.ts';
+import { refuseUnknownNames } from './config-names.ts';
+import { RESOLVE_MS } from './idempotency/contract.ts';
 
 export { ConfigError } from './config-error.ts';
 
@@ -42,9 +44,7 @@ const ENVIRONMENT = z.object({
   BACKSTOP_REDIS_CACHE_NAME: z.optional(z.string()),
   BACKSTOP_NAMESPACE: z.optional(z.string()),
   BACKSTOP_CACHE_EPOCH: positive(1),
-  DYNAMODB_ENDPOINT: z.optional(
-    z.url('it must be a URL such as http://127.0.0.1:8000; leave it out for DynamoDB itself'),
-  ),
+  DYNAMODB_ENDPOINT: z.optional(z.string()),
   DYNAMODB_TABLE: z._default(z.string(), 'backstop'),
   AWS_REGION: z.optional(z.string()),
   BACKSTOP_STAGE: z._default(z.string().check(z.regex(/^[\w-]{1,64}$/, STAGE_ERROR)), 'local'),
@@ -78,8 +78,6 @@ const ENVIRONMENT = z.object({
 export type KeyMode = 'required' | 'optional';
 
 export interface Config extends ConnectionConfig {
-  /** Undefined: DynamoDB itself, in `awsRegion`. */
-  readonly dynamoEndpoint: string | undefined;
   readonly dynamoTable: string;
   /** A dimension of every metric, so that two stages of one account are told apart. */
   readonly stage: string;
@@ -133,6 +131,7 @@ export const processEnvironment = (): Environment => process.env;
 export function loadConfig(environment: Environment = processEnvironment()): Config {
   // An empty variable is how many tools spell an absent one.
   const given = Object.fromEntries(Object.entries(environment).filter(([, value]) => value !== ''));
+  refuseUnknownNames(Object.keys(given), Object.keys(ENVIRONMENT.shape));
   const parsed = ENVIRONMENT.safeParse(given);
   if (!parsed.success) throw new ConfigError(refusals(parsed.error.issues, given));
   const env = parsed.data;
@@ -185,10 +184,16 @@ export function loadConfig(environment: Environment = processEnvironment()): Con
 /** One refusal for each variable. None of those that may hold a password is ever refused with its value. */
 function refusals(issues: z.core.$ZodIssue[], given: Environment): string {
   const whys = new Map(issues.map(({ path, message }) => [path.join('.'), message]));
-  const whatIsIt = (name: string) =>
-    given[name] === undefined ? 'is not set' : `is "${given[name]}"`;
+  const whatIsIt = (name: string) => {
+    if (given[name] === undefined) return 'is not set';
+    return mayBeShown(name) ? `is "${given[name]}"` : 'cannot be used';
+  };
   return [...whys].map(([name, why]) => `${name} ${whatIsIt(name)}: ${why}`).join('; ');
 }
+
+/** A password ends up in a URL, and by mistake in a setting that speaks of signing in. */
+const mayBeShown = (name: string): boolean =>
+  name.startsWith('BACKSTOP_') && !name.endsWith('_AUTH');
 
 interface LeaseSettings {
   readonly BACKSTOP_LEASE_MS: number;
@@ -255,14 +260,19 @@ function refuseUnsafe(config: Config): void {
       `BACKSTOP_ANSWER_MARGIN_MS is ${config.answerMarginMs}: finding out what became of a lost COMMIT and publishing take up to 800, and it must stay below the request's ${config.requestTimeoutMs}. Set it to 1000.`,
     );
   }
+  const leastMarginMs = RESOLVE_MS + 2 * config.redisCommandTimeoutMs;
+  if (config.answerMarginMs < leastMarginMs) {
+    const longer =
+      leastMarginMs < config.requestTimeoutMs
+        ? ` Or set BACKSTOP_ANSWER_MARGIN_MS to ${leastMarginMs}.`
+        : '';
+    throw new ConfigError(
+      `BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is ${config.redisCommandTimeoutMs}: finding out what became of a lost COMMIT (${RESOLVE_MS}) and two slow commands of Redis take ${leastMarginMs}, more than the ${config.answerMarginMs} of BACKSTOP_ANSWER_MARGIN_MS, and would outlast the request. Set it to ${Math.floor((config.answerMarginMs - RESOLVE_MS) / 2)} or less.${longer}`,
+    );
+  }
   if (config.dynamoTtlSlackMs < DYNAMO_TTL_SLACK_LEAST_MS) {
     throw new ConfigError(
       `BACKSTOP_DYNAMO_TTL_SLACK_MS is ${config.dynamoTtlSlackMs}, less than ${DYNAMO_TTL_SLACK_LEAST_MS} (two clocks, each five minutes off, and the longest request): DynamoDB could delete a marker before its retention is over. Set it to 3600000.`,
-    );
-  }
-  if (config.redisCommandTimeoutMs >= config.answerMarginMs) {
-    throw new ConfigError(
-      `BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is ${config.redisCommandTimeoutMs}, not less than BACKSTOP_ANSWER_MARGIN_MS: a slow publish would outlast the request. Set it to 100.`,
     );
   }
 }

@@ -3,6 +3,7 @@ import pg from 'pg';
 import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../clock.ts';
 import { ConfigError } from '../config-error.ts';
+import { checkPostgresUrl } from '../server-urls.ts';
 import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
 import { cut, SilenceError } from './silence.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
@@ -40,10 +41,11 @@ export interface Database {
 }
 
 /**
- * Opens nothing yet. No time-out is a start-up parameter or a session's SET: RDS
+ * Opens nothing yet; throws a ConfigError for a URL that cannot be. No time-out is a start-up parameter or a session's SET: RDS
  * Proxy refuses the first and pins on the second. They stand on the role.
  */
 export function createDatabase(options: PoolOptions): Database {
+  checkPostgresUrl("createDatabase's connectionString", options.connectionString);
   const greeter = createGreeter();
   const config: pg.ClientConfig = {
     ...connectTo(options),

@@ -45,6 +45,7 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
       BACKSTOP_POOL_MAX: '4',
       // The machine that runs the tests may be busy; here a slow Redis is no fault.
       BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
+      BACKSTOP_ANSWER_MARGIN_MS: '2400',
       BACKSTOP_REDIS_CONNECT_BUDGET_MS: '5000',
       ...environment,
     }),

@@ -180,8 +180,6 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     ['BACKSTOP_STAGE', 'prod stage', ['"prod"', '1 to 64']],
     ['BACKSTOP_LEASE_RENEWAL', 'yes', ['"on"', '"off"']],
     ['BACKSTOP_KEY_MODE', 'off', ['"required"', '"optional"']],
-    ['BACKSTOP_DATABASE_AUTH', 'IAM', ['"password"', '"iam"']],
-    ['BACKSTOP_REDIS_AUTH', 'none', ['"password"', '"iam"']],
     ['BACKSTOP_REDIS_MODE', 'sentinel', ['"single"', '"cluster"']],
   ])('%s=%s', (name, value, choices) => {
     const message = refusal({ [name]: value });
@@ -189,9 +187,43 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     for (const choice of choices) expect(message).toContain(choice);
   });
 
+  test.each(['BACKSTOP_DATABASE_AUTH', 'BACKSTOP_REDIS_AUTH'])(
+    'C119: %s, where somebody may put a password, is refused without its value',
+    (name) => {
+      const message = refusal({ [name]: 'hunter3' });
+      expect(message).toContain(`${name} cannot be used: set it to "password" or "iam"`);
+      expect(message).not.toContain('hunter3');
+    },
+  );
+
   test('a DynamoDB that is no URL', () => {
     const message = refusal({ DYNAMODB_ENDPOINT: 'localhost' });
-    expect(message).toMatch(/^DYNAMODB_ENDPOINT is "localhost".*http:\/\/127\.0\.0\.1:8000/);
+    expect(message).toMatch(/^DYNAMODB_ENDPOINT is no URL.*http:\/\/127\.0\.0\.1:8000/);
+  });
+
+  test.each([
+    ['BACKSTOP_RETENTION', 'BACKSTOP_RETENTION_MS'],
+    ['BACKSTOP_KEYMODE', 'BACKSTOP_KEY_MODE'],
+    ['BACKSTOP_KEY_MODES', 'BACKSTOP_KEY_MODE'],
+    ['BACKSTOP_NAME_SPACE', 'BACKSTOP_NAMESPACE'],
+    ['BACKSTOP_KEY_MODE_', 'BACKSTOP_KEY_MODE'],
+    ['BACKSTOP_pool_max', 'BACKSTOP_POOL_MAX'],
+  ])(
+    'library A3: %s, which nobody reads, is refused with the nearest that is read',
+    (name, near) => {
+      const message = refusal({ [name]: 'hunter2', BACKSTOP_POOL_MAX: '2' });
+      expect(message).toContain(`${name} (did you mean ${near}?)`);
+      expect(message).not.toContain('hunter2');
+    },
+  );
+
+  test('library A3: settings of one function, other names and empty ones are let through', () => {
+    load({
+      BACKSTOP_KEY_MODE_SPEND_COINS: 'optional',
+      BACKSTOP_LEASE_MS_CREATE_PURCHASE: '40000',
+      BACKSTOP_RETENTION: '',
+      MY_BACKSTOP_RETENTION: '1',
+    });
   });
 
   test('several at once are all named', () => {
@@ -239,12 +271,20 @@ describe('what would break the promise is refused', () => {
     expect(load({ BACKSTOP_ANSWER_MARGIN_MS: '27999' }).answerMarginMs).toBe(27_999);
   });
 
-  test('a Redis command that may outlast the request', () => {
+  test('core 21: Redis commands that may outlast the request', () => {
     const message = refusal({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000' });
     expect(message).toMatch(/^BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is 1000/);
-    expect(message).toContain('slow publish');
-    expect(message).toContain('Set it to 100');
-    expect(load({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '999' }).redisCommandTimeoutMs).toBe(999);
+    expect(message).toContain('lost COMMIT (600) and two slow commands');
+    expect(message).toMatch(/Set it to 200 or less. Or set BACKSTOP_ANSWER_MARGIN_MS to 2600\.$/);
+    expect(refusal({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '201' })).toContain('Set it to 200');
+    expect(load({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '200' }).redisCommandTimeoutMs).toBe(200);
+    const patient = {
+      BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000',
+      BACKSTOP_ANSWER_MARGIN_MS: '2600',
+    };
+    expect(load(patient).answerMarginMs).toBe(2600);
+    const never = refusal({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '20000' });
+    expect(never).toMatch(/Set it to 200 or less\.$/);
   });
 });
 

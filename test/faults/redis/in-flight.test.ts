@@ -26,6 +26,7 @@ import {
   markersFor,
   newRequest,
   PATIENT,
+  PATIENT_MARGIN_MS,
   type Spender,
   type SpendRequest,
   seenAtMarker,
@@ -91,7 +92,7 @@ test('C15: another payload while the first is in flight is a mismatch before it 
 describe('Retry-After while another is in flight', () => {
   test.each([
     { remainingMs: 28_000, seconds: '2' },
-    { remainingMs: 1900, seconds: '1' },
+    { remainingMs: PATIENT_MARGIN_MS + 900, seconds: '1' },
   ])('$seconds s where the owner has $remainingMs ms of Lambda time', async (owner) => {
     const letGo = await holdPlayer(rig, request);
     const a = send(s.spend, request, lambdaContext(owner.remainingMs));
@@ -104,7 +105,7 @@ describe('Retry-After while another is in flight', () => {
 
   test('1 s where the owner is past its deadline and its entry still stands', async () => {
     const letGo = await holdPlayer(rig, request);
-    const a = send(s.spend, request, lambdaContext(1300));
+    const a = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
     await seenBlocked(rig.db);
     const { json, value, key } = await rig.redis.entry();
     expect(kindOf(await a)).toBe('409 CONTENTION');
@@ -216,7 +217,7 @@ describe('C27: between COMMIT and its publish', () => {
     s = await warmSpender(rig);
     const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
     const deadlineMs = Date.now() + 400;
-    const a = send(s.spend, request, lambdaContext(1400));
+    const a = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 400));
     await committed;
     await eventually(async () => Date.now() > deadlineMs, 'past the deadline');
     await rig.postgresProxy.pass();
@@ -231,7 +232,7 @@ describe('C27: between COMMIT and its publish', () => {
     const handler = impatient();
     const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
     const earlyMs = Date.now() + 300;
-    const answered = handler(httpEvent(request), lambdaContext(2000));
+    const answered = handler(httpEvent(request), lambdaContext(PATIENT_MARGIN_MS + 1000));
     await committed;
     await eventually(async () => Date.now() > earlyMs, 'past the early answer');
     expect(kindOf(await send(s.spend, request))).toBe('409 ABORTED');
@@ -258,7 +259,7 @@ function impatient() {
   });
   const store = markerStore({ database, retentionMs: config.retentionMs });
   return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({
-    timeoutEarlyInMillis: 1700,
+    timeoutEarlyInMillis: PATIENT_MARGIN_MS + 700,
     timeoutEarlyResponse: () => ({ statusCode: 504, body: 'early' }),
   })
     .use(problemResponses({}) as Step)

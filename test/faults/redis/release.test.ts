@@ -15,6 +15,7 @@ import {
   markersFor,
   newRequest,
   PATIENT,
+  PATIENT_MARGIN_MS,
   type Spender,
   type SpendRequest,
   warmSpender,
@@ -102,7 +103,7 @@ const EXITS: Exit[] = [
         'INSERT INTO player_mutation_idempotency (user_id, request_id) VALUES ($1, $2)',
         [request.principal, request.key],
       );
-      const answer = send(s.spend, request, lambdaContext(1300));
+      const answer = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
       await seenBlocked(rig.db);
       const aborted = await answer;
       await other.query('ROLLBACK');
@@ -116,7 +117,7 @@ const EXITS: Exit[] = [
     name: 'another transaction holds the row past the deadline',
     send: async () => {
       const letGo = await holdPlayer(rig, request);
-      const answer = send(s.spend, request, lambdaContext(1300));
+      const answer = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
       await seenBlocked(rig.db);
       const contended = await answer;
       await letGo();
@@ -149,7 +150,7 @@ const EXITS: Exit[] = [
     name: 'the answer to COMMIT is lost, and Postgres with it',
     send: async () => {
       const lost = rig.postgresProxy.dropAfter('COMMIT\0').then(rig.postgresProxy.refuse);
-      const answer = await send(s.spend, request, lambdaContext(1300));
+      const answer = await send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
       await lost;
       await rig.postgresProxy.pass();
       return answer;
