@@ -1,5 +1,5 @@
 import type { Config } from './config.ts';
-import type { FrontKind, RedisFront } from './front-redis.ts';
+import type { FrontKind } from './front-redis.ts';
 import { type FastPath, NO_FAST_PATH } from './idempotency/contract.ts';
 import type { Logger } from './logger.ts';
 import type { Meter } from './metrics.ts';
@@ -24,26 +24,47 @@ export function openFront(config: Config, logger: Logger, meter: Meter): Front {
     };
     return { fastPath: () => NO_FAST_PATH, ping, close: async () => {} };
   }
-  let opening: Promise<RedisFront> | undefined;
-  const open = () => {
-    opening ??= import('./front-redis.ts').then(({ openRedisFront }) =>
-      openRedisFront(redisUrl, config, logger, meter),
-    );
-    return opening;
+  let isOpened = false;
+  const open = keepSuccess(async () => {
+    const { openRedisFront } = await import('./front-redis.ts');
+    isOpened = true;
+    return openRedisFront(redisUrl, config, logger, meter);
+  });
+  const onFailure = (error: unknown) => {
+    meter.fastPathFailure('claim');
+    logger.error('The Redis client was not loaded; the request goes on without it', {
+      error: String(error),
+    });
   };
   return {
-    fastPath: (kind) => lazily(async () => (await open()).make(kind)),
+    fastPath: (kind) => lazily(async () => (await open()).make(kind), onFailure),
     ping: async () => (await open()).ping(),
-    close: async () => (await opening)?.close(),
+    close: async () => {
+      if (isOpened) (await open()).close();
+    },
   };
 }
 
-function lazily(make: () => Promise<FastPath>): FastPath {
-  let made: Promise<FastPath> | undefined;
-  const get = () => {
-    made ??= make();
+/** Makes it once. What failed is made anew the next time: a file that could not be read may be there then. */
+function keepSuccess<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => {
+    made ??= make().catch((error: unknown) => {
+      made = undefined;
+      throw error;
+    });
     return made;
   };
+}
+
+/** Never rejects: what cannot be made is left out of this step. */
+function lazily(make: () => Promise<FastPath>, onFailure: (error: unknown) => void): FastPath {
+  const made = keepSuccess(make);
+  const get = () =>
+    made().catch((error: unknown) => {
+      onFailure(error);
+      return NO_FAST_PATH;
+    });
   return {
     claim: async (mutation) => (await get()).claim(mutation),
     publish: async (mutation, response, expiresAtMs) =>
