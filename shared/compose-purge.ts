@@ -73,7 +73,7 @@ export function createPurge(config: Config): Purge {
   const logger = createLogger('backstop-purge');
   const meter = createMeter('backstop-purge', config.stage);
   const purge = openPurge(config, config.purgeLoops, (error) =>
-    logger.warn('An idle database connection was lost', error),
+    logger.warn('An idle database connection was lost', { error: String(error) }),
   );
   return {
     run: async ({ getRemainingTimeInMillis }, event) => {

@@ -57,7 +57,8 @@ export function createService(config: Config): Service {
     max: config.poolMax,
     pipeline: config.pipeline,
     connectTimeoutMs: config.databaseConnectTimeoutMs,
-    onIdleError: (error) => logger.warn('An idle database connection was lost', error),
+    onIdleError: (error) =>
+      logger.warn('An idle database connection was lost', { error: String(error) }),
   });
   const front = openFront(config, logger, meter);
   const fastPath = front.fastPath('claims');

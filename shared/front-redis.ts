@@ -13,6 +13,7 @@ import type { IssuedPassword } from './redis/credentials.ts';
 import { redisFastPath } from './redis/fast-path.ts';
 import type { FastPathOptions } from './redis/guard.ts';
 import { redisResponseCache } from './redis/response-cache.ts';
+import { UnfitRedisError } from './redis/unfit.ts';
 
 /** What can stand in front of a store: a claim and its response, or completed responses only. */
 export type FrontKind = 'claims' | 'record' | 'dynamo';
@@ -36,12 +37,23 @@ export function openRedisFront(
     mode: config.redisMode,
     password: config.redisAuth === 'iam' ? issuedTokens(redisUrl, config) : undefined,
     commandTimeoutMs: config.redisCommandTimeoutMs,
-    onError: (error) => logger.debug('Redis connection', error),
+    // The text alone: ioredis hangs the command on its error, and with it password or token.
+    onError: (error) => logger.debug('Redis connection', { error: String(error) }),
   });
+  const said = new Set<string>();
   const onFailure: FastPathOptions['onFailure'] = (step, error) => {
     meter.fastPathFailure(step);
     const line = { step, error: String(error) };
-    logger.warn('The fast path failed; the request went on without it', line);
+    if (error instanceof UnfitRedisError) {
+      if (said.has(error.message)) return;
+      said.add(error.message);
+      logger.error(
+        'The fast path is off until somebody mends Redis; requests go on without it',
+        line,
+      );
+    } else {
+      logger.warn('The fast path failed; the request went on without it', line);
+    }
   };
   const options: FastPathOptions = {
     redis,
@@ -53,7 +65,9 @@ export function openRedisFront(
   };
   return {
     make: (kind) =>
-      kind === 'claims' ? redisFastPath(options) : redisResponseCache({ ...options, store: kind }),
+      kind === 'claims'
+        ? redisFastPath({ ...options, longestRequestMs: config.requestTimeoutMs })
+        : redisResponseCache({ ...options, store: kind }),
     ping: async () => {
       await firstConnection(redis, connectBudgetMs);
       return redis.ping();

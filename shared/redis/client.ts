@@ -1,5 +1,6 @@
 import { Cluster, Redis } from 'ioredis';
 import { monotonicMs } from '../clock.ts';
+import { checkRedisUrl } from '../server-urls.ts';
 import { createCluster, type NodeOptions } from './cluster.ts';
 import { type IssuedPassword, signInWith } from './credentials.ts';
 import { TlsConnector } from './tls.ts';
@@ -21,12 +22,28 @@ export interface RedisOptions {
  * A client that fails fast and mends itself in the background. No offline queue:
  * a command that cannot be sent now is worth nothing later. No resending: an
  * unanswered SET NX would meet its own entry.
+ *
+ * @throws ConfigError for a URL that cannot be; no value is shown.
  */
 export function createRedis(options: RedisOptions): RedisClient {
+  checkRedisUrl("createRedis's url", options.url);
   const redis = options.mode === 'cluster' ? openCluster(options) : openSingle(options);
-  redis.on('error', options.onError);
+  redis.on('error', (error: Error) => {
+    LAST_ERROR.set(redis, describe(error));
+    options.onError(error);
+  });
+  redis.on('ready', () => LAST_ERROR.delete(redis));
   redis.setMaxListeners(0); // Each request that waits for a connection listens.
   return redis;
+}
+
+/** Why it is not connected: the text alone, since ioredis hangs a command's password on its error. */
+const LAST_ERROR = new WeakMap<RedisClient, string>();
+
+/** An error of several addresses has no message of its own, and one of a cluster holds a node's. */
+function describe(error: Error & { code?: string; lastNodeError?: Error }): string {
+  const { lastNodeError, message, code, name } = error;
+  return lastNodeError ? describe(lastNodeError) : message || code || name;
 }
 
 function openSingle({ url, password, commandTimeoutMs }: RedisOptions): Redis {
@@ -115,11 +132,12 @@ export async function connected(redis: RedisClient, budgetMs: number): Promise<v
 
 async function ready(redis: RedisClient, budgetMs: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const onClose = () => reject(new Error('Redis: the connection failed'));
-  const timer = setTimeout(
-    () => reject(new Error('Redis: the connection took too long')),
-    budgetMs,
-  );
+  const fail = (what: string) => {
+    const why = LAST_ERROR.get(redis);
+    reject(new Error(`Redis: the connection ${what}${why ? `: ${why}` : ''}`));
+  };
+  const onClose = () => fail('failed');
+  const timer = setTimeout(() => fail('took too long'), budgetMs);
   redis.once('ready', resolve);
   redis.once('close', onClose);
   if (redis.status === 'wait') redis.connect().catch(() => {}); // Heard through `close`.

@@ -12,6 +12,7 @@ import {
 import { monotonicMs } from '../clock.ts';
 import { connected, type RedisClient } from './client.ts';
 import type { Keyspace } from './keys.ts';
+import { unfitness } from './unfit.ts';
 
 export type Step = 'claim' | 'publish' | 'release';
 
@@ -21,11 +22,17 @@ export interface FastPathOptions extends Keyspace {
   readonly connectBudgetMs: number;
   /** How long L1 is left alone after it failed three times running. */
   readonly coolDownMs: number;
-  /** An L1 failure costs nobody anything but time; count it. */
+  /**
+   * An L1 failure costs nobody anything but time; count it. An `UnfitRedisError` says what somebody
+   * has to mend: L1 is off until then, and asked again once a minute.
+   */
   onFailure(step: Step, error: unknown): void;
 }
 
 const FAILURES_BEFORE_COOL_DOWN = 3;
+
+/** How long a Redis is left alone that is no use until somebody mends it. */
+const UNFIT_COOL_DOWN_MS = 60_000;
 
 /** How long the last word of a request waits for the connection to come back. */
 const RECONNECT_WAIT_MS = 100;
@@ -47,12 +54,17 @@ export function openGuard(options: FastPathOptions): Attempt {
     halfOpenAfter: options.coolDownMs,
     breaker: new ConsecutiveBreaker(FAILURES_BEFORE_COOL_DOWN),
   });
+  let unfitUntilMs = Number.NEGATIVE_INFINITY;
   return async (step, command, isOwed = false) => {
+    if (!isOwed && monotonicMs() < unfitUntilMs) return undefined;
     const isPastBreaker = isOwed && breaker.state !== CircuitState.Closed;
     try {
       return { answer: await (isPastBreaker ? command() : breaker.execute(command)) };
     } catch (error) {
-      if (!(error instanceof BrokenCircuitError)) options.onFailure(step, error);
+      if (error instanceof BrokenCircuitError) return undefined;
+      const unfit = unfitness(error);
+      if (unfit) unfitUntilMs = monotonicMs() + UNFIT_COOL_DOWN_MS;
+      options.onFailure(step, unfit ?? error);
       return undefined;
     }
   };

@@ -215,8 +215,8 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'release-anybodys',
     fault: 'release deletes the key whoever holds it',
     file: 'shared/redis/fast-path.ts',
-    from: `if redis.pcall('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`,
-    to: `return redis.call('DEL', KEYS[1])`,
+    from: `if found == false or found == ARGV[1] then`,
+    to: `do`,
     tests: ['test/faults/redis'],
   },
   {
