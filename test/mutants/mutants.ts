@@ -16,6 +16,7 @@ export interface Mutant {
 const CLAIM = 'test/faults/postgres/claim.test.ts';
 const CONNECTION = 'test/faults/postgres/connection.test.ts';
 const TRANSACTION = 'test/faults/postgres/transaction.test.ts';
+const GREETING = 'test/faults/postgres/greeting.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
 const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
@@ -573,5 +574,97 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'for (const table of [] as string[]) {',
     tests: [RETENTIONS],
     name: 'does not know',
+  },
+  {
+    id: 'lost-on-crash',
+    fault: 'a server that forgets acknowledged commits in a crash is taken',
+    file: 'shared/postgres/greeting.ts',
+    from: "synchronous_commit: ['off',",
+    to: "synchronous_commit: ['never',",
+    tests: [GREETING],
+    name: 'C121',
+  },
+  {
+    id: 'always-deferrable',
+    fault: 'a server on which the guard of BEGIN shows nothing is taken',
+    file: 'shared/postgres/greeting.ts',
+    from: `  default_transaction_deferrable: [
+    'on',`,
+    to: `  default_transaction_deferrable: [
+    'never',`,
+    tests: [GREETING],
+    name: 'C123',
+  },
+  {
+    id: 'one-fault-at-a-time',
+    fault: 'a refusal names the first of what is unfit, and the rest after that is mended',
+    file: 'shared/postgres/greeting.ts',
+    from: 'const list = unfit.map(',
+    to: 'const list = unfit.slice(0, 1).map(',
+    tests: [GREETING],
+    name: 'one message names all',
+  },
+  {
+    id: 'rights-unseen',
+    fault: 'missing rights are met by the first request and not by the greeting',
+    file: 'shared/postgres/greeting.ts',
+    from: "if (isGranted === false) return [{ kind: 'right', right, on }];",
+    to: 'if (isGranted === false) return [];',
+    tests: [GREETING],
+    name: 'one message names all|its stores use',
+  },
+  {
+    id: 'older-schema-unseen',
+    fault: 'a function of an older release passes for this one’s',
+    file: 'shared/postgres/greeting.ts',
+    from: "to_regprocedure('${on}')), true), false)`",
+    to: "to_regprocedure('${on}')), true), NULL)`",
+    tests: [GREETING],
+    name: 'older schema',
+  },
+  {
+    id: 'late-store-ungreeted',
+    fault: 'a connection is not asked for what a store needs that was made after it',
+    file: 'shared/postgres/greeting.ts',
+    from: 'isCurrent: (client) => greeted.get(client) === version,',
+    to: 'isCurrent: (client) => greeted.has(client),',
+    tests: [GREETING],
+    name: 'made later',
+  },
+  {
+    id: 'unfit-is-outage',
+    fault: 'clients of an unfit server are told to try again',
+    file: 'shared/postgres/setbacks.ts',
+    from: "return isFaultOfOurs(cause) ? { kind: 'threw', error: cause } : { kind: 'unavailable', cause };",
+    to: "return { kind: 'unavailable', cause };",
+    tests: [GREETING],
+    name: 'an unfit server is our fault|a mistake of ours',
+  },
+  {
+    id: 'anybody-publishes',
+    fault: 'a role that may only read the records completes those of others',
+    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
+    from: "IF NOT has_table_privilege(session_user, 'idempotency_records', 'UPDATE') THEN",
+    to: 'IF false THEN',
+    tests: ['test/integration/role-and-path.test.ts'],
+    name: 'may not update',
+  },
+  {
+    id: 'read-twice-writes-twice',
+    fault: 'a read that is sent again may write',
+    file: 'shared/postgres/reads.ts',
+    from: "send('BEGIN READ ONLY')",
+    to: "send('BEGIN')",
+    tests: ['test/faults/postgres/silence.test.ts'],
+    name: 'would write',
+  },
+  {
+    id: 'one-greeting-only',
+    fault: 'a connection that died during its greeting fails the request',
+    file: 'shared/postgres/pool.ts',
+    from: 'if (!(error instanceof SilenceError) ||',
+    to: 'if (error instanceof Error ||',
+    tests: ['test/faults/postgres/silence.test.ts'],
+    name: 'first greeting',
   },
 ];

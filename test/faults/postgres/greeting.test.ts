@@ -1,7 +1,10 @@
 /** What a server and a role must be like, judged by the first statement on each connection. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
 import { startPostgres } from '../../../infra/local/postgres.ts';
+import { projectFolder } from '../../../infra/local/project.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
 import { markerStore, migrate, type Service } from '../../../shared/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
@@ -127,6 +130,17 @@ describe('an unfit role', () => {
     const admin = await openSession(db.adminUrl);
     await admin.query('SET default_transaction_read_only = off');
     for (const sql of mending(message)) await admin.query(sql);
+    expect(await refusal()).toBe('welcome');
+  });
+
+  test('library S8: what docs/database.md says to say makes a role of one’s own fit', async () => {
+    await db.sql('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC');
+    const docs = readFileSync(join(projectFolder, 'docs/database.md'), 'utf8');
+    const blocks = [...docs.matchAll(/```sql\n([^`]*)```/g)].map(([, sql]) => sql as string);
+    expect(blocks).toHaveLength(2);
+    for (const sql of blocks) await db.sql(sql.replaceAll(/\bapp\b/g, role));
+    // Anybody may call it, as the migration says; revoked above with the rest.
+    await db.sql('GRANT EXECUTE ON FUNCTION publish_record(bigint, uuid, bytea) TO PUBLIC');
     expect(await refusal()).toBe('welcome');
   });
 
