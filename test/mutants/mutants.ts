@@ -22,6 +22,7 @@ const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
 const RETENTIONS = 'test/integration/purge/retentions.test.ts';
 const CLUSTER_LATE = 'test/faults/redis/cluster-late.test.ts';
+const HANDLER_END = 'test/contract/handler-end.test.ts';
 const CONFORMANCE = 'test/conformance/marker.test.ts';
 
 export const MUTANTS: readonly Mutant[] = [
@@ -666,5 +667,95 @@ export const MUTANTS: readonly Mutant[] = [
     to: 'if (error instanceof Error ||',
     tests: ['test/faults/postgres/silence.test.ts'],
     name: 'first greeting',
+  },
+  {
+    id: 'once-not-waited-for',
+    fault: 'a handler that rejects beside once is answered before once has ended',
+    file: 'shared/idempotency/ending.ts',
+    from: '  if (!state.running) return;',
+    to: '  if (!state.running || isEarly) return;',
+    tests: [HANDLER_END],
+    name: 'rejects beside it',
+  },
+  {
+    id: 'swallowed-failure',
+    fault: 'a handler that swallows what once threw may answer with success',
+    file: 'shared/idempotency/ending.ts',
+    from: "verdict.kind === 'threw' && !isEarly && isRefused(returned);",
+    to: "verdict.kind === 'threw' && !isEarly && returned !== null;",
+    tests: [HANDLER_END],
+    name: 'swallows what the work threw',
+  },
+  {
+    id: 'refusal-turned',
+    fault: 'a handler may make another problem of what once refused',
+    file: 'shared/idempotency/ending.ts',
+    from: "const isTurned = verdict.kind === 'threw' && !isEarly;",
+    to: 'const isTurned = !isEarly;',
+    tests: [HANDLER_END],
+    name: 'makes another problem',
+  },
+  {
+    id: 'other-body-sent',
+    fault: 'a handler may answer with another body than once',
+    file: 'shared/idempotency/ending.ts',
+    from: "    (body ?? '') === (response.body ?? '') &&\n",
+    to: '',
+    tests: [HANDLER_END],
+    name: 'another body',
+  },
+  {
+    id: 'once-after-the-answer',
+    fault: 'once may be called when the handler was answered already',
+    file: 'shared/idempotency/middleware.ts',
+    from: '  if (state.isOver) {',
+    to: '  if (state.isOver && !state) {',
+    tests: [HANDLER_END],
+    name: 'after the handler was answered',
+  },
+  {
+    id: 'once-unhandled',
+    fault: 'a once that nobody awaits ends the process when it rejects',
+    file: 'shared/idempotency/middleware.ts',
+    from: '    answer.catch(() => {});\n',
+    to: '',
+    tests: [HANDLER_END],
+    name: 'whose work then fails',
+  },
+  {
+    id: 'headers-unjudged',
+    fault: 'a header that HTTP cannot carry is committed',
+    file: 'shared/http/response.ts',
+    from: '    judgeValue(`the header ${name}`, value);\n',
+    to: '',
+    tests: ['test/unit/stored-response.test.ts'],
+    name: 'C124',
+  },
+  {
+    id: 'size-unjudged',
+    fault: 'a response that Lambda does not send is committed',
+    file: 'shared/http/response.ts',
+    from: 'if (bytes > RESPONSE_BYTES_MAX)',
+    to: 'if (bytes > 10 * RESPONSE_BYTES_MAX)',
+    tests: ['test/unit/stored-response.test.ts'],
+    name: 'Lambda would not send',
+  },
+  {
+    id: 'fast-path-rejects',
+    fault: 'a fast path that rejects leaves its transaction open',
+    file: 'shared/idempotency/guarded-fast-path.ts',
+    from: '      return otherwise;',
+    to: '      throw error;',
+    tests: ['test/contract/before-commit.test.ts'],
+    name: 'core 18',
+  },
+  {
+    id: 'entry-unjudged',
+    fault: 'an entry of the cache may set a cookie',
+    file: 'shared/idempotency/stored-format.ts',
+    from: 'isAnswerHeader(name) && isCarriedText(value)',
+    to: 'isCarriedText(value)',
+    tests: ['test/unit/stored-format.test.ts'],
+    name: 'set-cookie',
   },
 ];

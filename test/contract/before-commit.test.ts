@@ -1,0 +1,389 @@
+/** Everything that can fail fails before COMMIT, and nothing after it changes the answer. */
+import middy, { type MiddlewareObj } from '@middy/core';
+import {
+  afterAll,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+  vi,
+} from 'vitest';
+import {
+  type FastPath,
+  type FastPathMode,
+  type Handler,
+  type HttpEvent,
+  type HttpResponse,
+  idempotency,
+  markerStore,
+  NO_FAST_PATH,
+  type OnceContext,
+  problemResponses,
+  type RecordTx,
+  type Report,
+  recordStore,
+  type Store,
+  type Tx,
+} from '../../shared/index.ts';
+import { markersOf, playerOf } from '../support/database.ts';
+import { captureOutput } from '../support/output.ts';
+import { httpEvent, newKey } from '../support/requests.ts';
+import { ask, openRoad, type Road } from './support.ts';
+
+type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx & RecordTx>>;
+
+let road: Road;
+let reports: Report[] = [];
+beforeAll(async () => {
+  // One connection: what leaks it stops every request after that.
+  road = await openRoad({ BACKSTOP_POOL_MAX: '1' });
+});
+beforeEach(() => {
+  reports = [];
+});
+afterAll(() => road.close());
+
+const STORES: Record<'marker' | 'record', () => Store<Tx & RecordTx>> = {
+  marker: () => {
+    const { config, database } = road.service;
+    return markerStore({ database, retentionMs: config.retentionMs }) as Store<Tx & RecordTx>;
+  },
+  record: () => {
+    const { config, database } = road.service;
+    const retentionMs = config.recordRetentionMs;
+    return recordStore({ database, retentionMs, leaseMs: 30_000 }) as Store<Tx & RecordTx>;
+  },
+};
+
+interface Parts {
+  readonly store?: keyof typeof STORES;
+  readonly fastPath?: FastPath;
+  readonly fastPathMode?: FastPathMode;
+  readonly report?: (report: Report) => void;
+}
+
+function lambda(
+  respond: () => unknown,
+  { store = 'marker', fastPath = NO_FAST_PATH, fastPathMode, report }: Parts = {},
+): Handler {
+  return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx & RecordTx>>({
+    timeoutEarlyInMillis: 0,
+  })
+    .use(problemResponses({ report: (told) => reports.push(told) }) as Step)
+    .use(
+      idempotency<Tx & RecordTx>({
+        store: STORES[store](),
+        fastPath,
+        fastPathMode,
+        keyMode: 'required',
+        storedBodyBytesMax: 100_000,
+        answerMarginMs: 1000,
+        requestTimeoutMs: 10_000,
+        report: report ?? ((told) => reports.push(told)),
+      }),
+    )
+    .handler((_event, { once, principal }) =>
+      once(async (tx) => {
+        await tx.query(
+          'UPDATE players SET coins = coins - 1, data_version = data_version + 1 WHERE user_id = $1',
+          [principal],
+        );
+        return respond() as HttpResponse;
+      }),
+    ) as unknown as Handler;
+}
+
+async function newRequest() {
+  const principal = await road.newPlayer();
+  return { principal, event: httpEvent({ principal, key: newKey(), body: {} }) };
+}
+
+const coinsOf = async (principal: string) => (await playerOf(road.db, principal)).coins;
+
+const GOOD = { statusCode: 201, body: '{}' };
+
+describe.each(['marker', 'record'] as const)('core 3, C124, the %s store', (store) => {
+  test.each<[string, object]>([
+    ['headers: null', { headers: null }],
+    ['a BigInt in a header', { headers: { etag: 7n } }],
+    ['a name that is no token', { headers: { 'a b': 'c' } }],
+    ['a line break in a value', { headers: { a: 'b\r\nset-cookie: c=d' } }],
+    ['a list of headers', { headers: [['a', 'b']] }],
+    ['multiValueHeaders: null', { multiValueHeaders: null }],
+    ['a line break in a cookie', { cookies: ['a=b\n'] }],
+    ['a status of 103', { statusCode: 103 }],
+    ['a status of 600', { statusCode: 600 }],
+    ['a body that is no text', { body: { a: 1 } }],
+    ['a BigInt anywhere', { more: 1n }],
+    ['more than 6 MB', { body: 'x'.repeat(6 * 1024 * 1024) }],
+  ])('%s: no effect, the key is unused, and the log says why', async (_, part) => {
+    const { principal, event } = await newRequest();
+    let response: object = { ...GOOD, ...part };
+    const handler = lambda(() => response, { store });
+    const answer = await ask(handler, event);
+    expect([answer.status, answer.code]).toEqual([500, 'INTERNAL']);
+    expect(await coinsOf(principal)).toBe(1000);
+    expect(reports).toMatchObject([{ outcome: 'threw', error: { name: 'TypeError' } }]);
+
+    response = GOOD;
+    expect((await ask(handler, event)).status).toBe(201);
+    expect(await coinsOf(principal)).toBe(999);
+  });
+
+  test('what the work does to its response after it returned it changes nothing', async () => {
+    const { event } = await newRequest();
+    const headers: Record<string, unknown> = { etag: '"1"' };
+    const handler = lambda(
+      () => {
+        // While COMMIT is on its way.
+        setImmediate(() => Object.assign(headers, { etag: 7n, 'a b': 'c' }));
+        return { ...GOOD, headers };
+      },
+      { store },
+    );
+    const answer = await ask(handler, event);
+    expect([answer.status, answer.headers['etag'], answer.headers['a b']]).toEqual([
+      201,
+      '"1"',
+      undefined,
+    ]);
+  });
+});
+
+describe('after COMMIT', () => {
+  test('a report that throws each time changes no answer', async () => {
+    const report = () => {
+      throw new Error('no space left on the metrics');
+    };
+    const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+    onTestFinished(() => errors.mockRestore());
+    const { principal, event } = await newRequest();
+    expect(
+      (
+        await ask(
+          lambda(() => GOOD, { report }),
+          event,
+        )
+      ).status,
+    ).toBe(201);
+    expect(await coinsOf(principal)).toBe(999);
+    expect(JSON.stringify(errors.mock.calls)).toContain('no space left on the metrics');
+  });
+
+  test('a report that throws once is counted', async () => {
+    const told: Report[] = [];
+    const report = (report: Report) => {
+      told.push(report);
+      if (told.length === 1) throw new Error('once');
+    };
+    const { event } = await newRequest();
+    expect(
+      (
+        await ask(
+          lambda(() => GOOD, { report }),
+          event,
+        )
+      ).status,
+    ).toBe(201);
+    expect(told.map(({ outcome }) => outcome)).toEqual(['fresh', 'report_failed']);
+  });
+});
+
+describe('core 18: a fast path that breaks its contract', () => {
+  const rejecting = async () => {
+    throw new Error('no fast path');
+  };
+  const throwing = () => {
+    throw new Error('no fast path');
+  };
+  const PATHS: [string, Partial<Record<keyof FastPath, unknown>>, number][] = [
+    ['every method rejects', { claim: rejecting, publish: rejecting, release: rejecting }, 2],
+    ['every method throws', { claim: throwing, publish: throwing, release: throwing }, 2],
+    ['publish rejects', { publish: rejecting }, 1],
+    ['publish throws', { publish: throwing }, 1],
+    ['claim resolves with nothing', { claim: async () => undefined }, 1],
+    ['claim resolves with what nobody knows', { claim: async () => ({ kind: 'taken' }) }, 1],
+    [
+      'claim resolves with an answer that sets a cookie',
+      {
+        claim: async ({ fingerprint }: { fingerprint: string }) => ({
+          kind: 'completed',
+          fingerprint,
+          expiresAtMs: 9e12,
+          response: { ...GOOD, isBase64Encoded: false, headers: { 'set-cookie': 'a=b' } },
+        }),
+      },
+      1,
+    ],
+  ];
+
+  describe.each(['first', 'parallel'] as const)('in mode %s', (fastPathMode) => {
+    test.each(PATHS)('%s: counted, and the answer is as without it', async (_, part, failures) => {
+      const fastPath = { ...NO_FAST_PATH, ...part } as FastPath;
+      const { principal, event } = await newRequest();
+      const handler = lambda(() => GOOD, { fastPath, fastPathMode });
+      expect((await ask(handler, event)).status).toBe(201);
+      expect(reports.filter(({ outcome }) => outcome === 'fast_path_failed')).toHaveLength(
+        failures,
+      );
+      expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
+      expect(await coinsOf(principal)).toBe(999);
+      expect(await markersOf(road.db, principal)).toHaveLength(1);
+      // No connection is lost, and none stands in a transaction.
+      const { pool } = road.service.database;
+      expect([pool.totalCount, pool.idleCount, pool.waitingCount]).toEqual([1, 1, 0]);
+      expect(
+        await road.db.sql(
+          `SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND state LIKE 'idle in transaction%'`,
+        ),
+      ).toEqual([]);
+    });
+  });
+
+  test('a release that rejects leaves the error of the work as it is', async () => {
+    const fastPath = { ...NO_FAST_PATH, release: rejecting } as FastPath;
+    const { event } = await newRequest();
+    const handler = lambda(
+      () => {
+        throw Object.assign(new Error('No'), { statusCode: 403 });
+      },
+      { fastPath },
+    );
+    expect((await ask(handler, event)).status).toBe(403);
+    expect(reports.map(({ outcome }) => outcome)).toEqual(['fast_path_failed', 'threw']);
+  });
+});
+
+describe('core 8, kind 8: nothing secret in the log', () => {
+  const SECRET = 'hunter2';
+  const captured = () => {
+    const { logger } = road.service;
+    const level = logger.getLevelName();
+    logger.setLogLevel('INFO');
+    onTestFinished(() => logger.setLogLevel(level));
+    const lines = captureOutput();
+    // Errors are written to the other stream.
+    const write = vi.spyOn(process.stderr, 'write').mockImplementation((chunk) => {
+      lines.push(
+        ...String(chunk)
+          .split('\n')
+          .filter(Boolean)
+          .map((line) => JSON.parse(line)),
+      );
+      return true;
+    });
+    onTestFinished(() => write.mockRestore());
+    return lines;
+  };
+  const service = (run: Parameters<Road['service']['mutation']>[0]['run']) =>
+    road.service.mutation({ name: 'logged', body: undefined, stateUrl: '/', run });
+
+  test.each([
+    '{"amount": 10, "password": "hunter2",}',
+    '{"amount": 10, "password": hunter2}',
+    'hunter2',
+    '{"hunter2',
+  ])('the body %s, which is no JSON', async (rawBody) => {
+    const lines = captured();
+    const event = httpEvent({ principal: newKey(), key: newKey(), rawBody });
+    const answer = await ask(road.spend, event);
+    expect([answer.status, answer.code]).toEqual([400, 'BODY_INVALID']);
+    expect(answer.text).not.toContain(SECRET);
+    expect(lines.filter(({ level }) => level === 'ERROR')).toEqual([]);
+    expect(lines).toContainEqual(
+      expect.objectContaining({ level: 'INFO', function: 'spend-coins' }),
+    );
+    expect(JSON.stringify(lines)).not.toContain(SECRET);
+  });
+
+  test.each<[string, () => unknown]>([
+    ['a refusal of http-errors', () => Object.assign(new Error('No'), { statusCode: 409 })],
+    [
+      'an error with properties of its own',
+      () => Object.assign(new Error('boom'), { detail: SECRET, parameters: [SECRET] }),
+    ],
+    [
+      'one with a cause that has them',
+      () =>
+        new Error('boom', {
+          cause: Object.assign(new Error('inner'), { CancellationReasons: [{ Item: SECRET }] }),
+        }),
+    ],
+    ['one whose cause is no error', () => new Error('boom', { cause: { data: SECRET } })],
+    ['one whose cause is text', () => new Error('boom', { cause: SECRET })],
+    ['what is no error', () => ({ password: SECRET })],
+    ['the error of a parser', () => parseError(`{"password": ${SECRET}}`)],
+    ['one that has it as its cause', () => new Error('boom', { cause: parseError(SECRET) })],
+  ])('%s', async (_, errorOf) => {
+    const lines = captured();
+    const handler = service(({ once }) =>
+      once(async () => {
+        throw errorOf();
+      }),
+    );
+    const event = httpEvent({ principal: newKey(), key: newKey(), body: {} });
+    const { status } = await ask(handler, event);
+    const errors = lines.filter(({ level }) => level === 'ERROR');
+    expect(errors).toHaveLength(status === 500 ? 1 : 0);
+    expect(JSON.stringify(lines)).not.toContain(SECRET);
+  });
+
+  test('a row that Postgres tells in the detail of its error', async () => {
+    const lines = captured();
+    const handler = service(({ once }) =>
+      once(async (tx) => {
+        await tx.query('INSERT INTO players (user_id) VALUES ($1)', [SECRET]);
+        await tx.query('INSERT INTO players (user_id) VALUES ($1)', [SECRET]);
+        return { statusCode: 204 };
+      }),
+    );
+    const event = httpEvent({ principal: newKey(), key: newKey(), body: {} });
+    expect((await ask(handler, event)).status).toBe(500);
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        level: 'ERROR',
+        error: expect.objectContaining({ code: '23505' }),
+      }),
+    );
+    expect(JSON.stringify(lines)).not.toContain(SECRET);
+  });
+
+  function parseError(text: string): unknown {
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      return error;
+    }
+  }
+});
+
+test('core 9: a route without a schema has a size limit too, before anybody reads the body', async () => {
+  let isRun = false;
+  const handler = road.service.mutation({
+    name: 'bodyless',
+    body: undefined,
+    stateUrl: '/',
+    run: async ({ once }) => {
+      isRun = true;
+      return once(async () => ({ statusCode: 204 }));
+    },
+  });
+  const principal = newKey();
+  const max = road.service.config.bodyBytesMax;
+  for (const rawBody of [
+    `[${'1,'.repeat(3_000_000)}1]`,
+    ' '.repeat(max + 1),
+    'x'.repeat(max + 1),
+  ]) {
+    const answer = await ask(handler, httpEvent({ principal, key: newKey(), rawBody }));
+    expect([answer.status, answer.code]).toEqual([413, 'PAYLOAD_TOO_LARGE']);
+  }
+  expect(isRun).toBe(false);
+  const rawBody = 'x'.repeat(max);
+  const headers = { 'content-type': 'text/plain' };
+  const event = httpEvent({ principal, key: newKey(), rawBody, headers });
+  expect((await ask(handler, event)).status).toBe(204);
+});
