@@ -98,7 +98,9 @@ async function claimAndOpen(
   const { database, leaseMs, retentionMs } = options;
   const deadlineServerMs = database.toServerMs(request.deadlineMs);
   let claim: RecordClaim;
+  let home: PublishHome;
   try {
+    home = homeOf(database);
     const answerByMs = until(request.deadlineMs + SILENCE_MS).query_timeout;
     const { pipeline } = database;
     claim = await claimRecord(client, request, { leaseMs, deadlineServerMs, answerByMs, pipeline });
@@ -110,7 +112,6 @@ async function claimAndOpen(
     client.release();
     return refusalOf(claim, retentionMs);
   }
-  const home = database.greetingAnswer(PUBLISH_HOME.name) as PublishHome;
   const attempt = openAttempt(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
     beforeCommit: (send, { stored }) => publishRecord(send, home, claim.id, request.token, stored),
@@ -118,6 +119,14 @@ async function claimAndOpen(
     retentionMs,
   });
   return withLease(attempt, () => renew(options, claim.id, request));
+}
+
+/** Known before the claim: what fails beside COMMIT without reaching the server does not stop it. */
+function homeOf(database: Database): PublishHome {
+  const home = database.greetingAnswer(PUBLISH_HOME.name) as PublishHome | null | undefined;
+  if (!home)
+    throw new Error('The greeting of this connection did not ask where publish_record is.');
+  return home;
 }
 
 function refusalOf(claim: RecordClaim, retentionMs: number): Setback {
