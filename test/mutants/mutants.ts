@@ -666,7 +666,7 @@ export const MUTANTS: readonly Mutant[] = [
     from: 'if (!(error instanceof SilenceError) ||',
     to: 'if (error instanceof Error ||',
     tests: ['test/faults/postgres/silence.test.ts'],
-    name: 'first greeting',
+    name: 'first greetings',
   },
   {
     id: 'once-not-waited-for',
