@@ -45,7 +45,7 @@ async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<Op
       redis: client,
       namespace: TEST_NAMESPACE,
       store: 'dynamo',
-      connectBudgetMs: 2000,
+      connectBudgetMs: 20_000,
       coolDownMs: 50,
       onFailure: () => {},
     }),

@@ -30,7 +30,7 @@ function markerRig(pipeline: boolean, redis: 'single' | 'cluster' = 'single'): R
             redisFastPath({
               redis,
               namespace: TEST_NAMESPACE,
-              connectBudgetMs: 2000,
+              connectBudgetMs: 20_000,
               coolDownMs: 50,
               onFailure: () => {},
             }),

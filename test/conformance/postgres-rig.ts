@@ -32,7 +32,7 @@ export async function openPostgresRig<Handle extends Tx>(
     connectionString: db.apiUrl,
     max: 10,
     pipeline: plan.pipeline,
-    connectTimeoutMs: 2000,
+    connectTimeoutMs: 20_000,
     onIdleError: () => {},
   });
   const redis = await openRigRedis(redisMode, plan.fastPath, plan.redis);

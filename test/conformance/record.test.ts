@@ -31,7 +31,7 @@ function recordRig(pipeline: boolean): Rig<RecordTx> {
               redis,
               namespace: TEST_NAMESPACE,
               store: 'record',
-              connectBudgetMs: 2000,
+              connectBudgetMs: 20_000,
               coolDownMs: 50,
               onFailure: () => {},
             }),

@@ -68,5 +68,5 @@ async function openCluster(make: (redis: RedisClient) => FastPath): Promise<RigR
 }
 
 function connect(url: string, mode: 'single' | 'cluster' = 'single'): RedisClient {
-  return createRedis({ url, mode, commandTimeoutMs: 1000, onError: () => {} });
+  return createRedis({ url, mode, commandTimeoutMs: 5000, onError: () => {} });
 }

@@ -16,6 +16,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../support/database.ts';
+import { PATIENT } from '../support/patience.ts';
 import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { type Answer, answerOf, lambdaContext, newKey } from '../support/requests.ts';
 
@@ -43,10 +44,7 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
       REDIS_URL: redisUrl,
       BACKSTOP_NAMESPACE: TEST_NAMESPACE,
       BACKSTOP_POOL_MAX: '4',
-      // The machine that runs the tests may be busy; here a slow Redis is no fault.
-      BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
-      BACKSTOP_ANSWER_MARGIN_MS: '2400',
-      BACKSTOP_REDIS_CONNECT_BUDGET_MS: '5000',
+      ...PATIENT,
       ...environment,
     }),
   );

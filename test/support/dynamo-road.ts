@@ -14,6 +14,7 @@ import {
 } from '../../shared/index.ts';
 import { createTestTable, type TestTable } from './dynamodb.ts';
 import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
+import { PATIENT } from './patience.ts';
 import { TEST_NAMESPACE } from './redis.ts';
 import { newKey } from './requests.ts';
 
@@ -36,10 +37,11 @@ export interface DynamoRoad {
   close(): Promise<void>;
 }
 
-/** Short enough for tests that wait for a time-out, long enough for a busy machine's DynamoDB. */
-export const REQUEST_TIMEOUT_MS = 1000;
-
-export async function openDynamoRoad(endpoint: string): Promise<DynamoRoad> {
+/** @param own What its services are told on top; without it no busy machine reaches a time-out. */
+export async function openDynamoRoad(
+  endpoint: string,
+  own: Readonly<Record<string, string>> = {},
+): Promise<DynamoRoad> {
   const table = await createTestTable(endpoint);
   const proxy = await startHttpFaultProxy(endpoint);
   const services: DynamoService[] = [];
@@ -50,7 +52,10 @@ export async function openDynamoRoad(endpoint: string): Promise<DynamoRoad> {
         DYNAMODB_ENDPOINT: proxy.url,
         DYNAMODB_TABLE: table.name,
         BACKSTOP_NAMESPACE: TEST_NAMESPACE,
-        BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: String(REQUEST_TIMEOUT_MS),
+        BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '20000',
+        BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '20000',
+        ...PATIENT,
+        ...own,
         ...environment,
       }),
     );

@@ -84,7 +84,7 @@ export function tableAt(
   return createTable({
     name,
     endpoint,
-    connectTimeoutMs: 2000,
-    requestTimeoutMs: timeouts.requestTimeoutMs ?? 5000,
+    connectTimeoutMs: 20_000,
+    requestTimeoutMs: timeouts.requestTimeoutMs ?? 20_000,
   });
 }

@@ -141,6 +141,7 @@ test('CLUSTERDOWN is a miss at once', async () => {
   const tookMs = performance.now() - startMs;
   await giveBack();
   expect(kinds).toEqual(['200 fresh', '409 ALREADY_EXISTS']);
+  // Four commands, and none of them waited for its time-out.
   expect(tookMs).toBeLessThan(Number(PATIENT.BACKSTOP_REDIS_COMMAND_TIMEOUT_MS));
   expect(s.failures.mock.calls).toEqual([['claim'], ['publish'], ['claim'], ['release']]);
 });
@@ -174,7 +175,6 @@ describe('the whole cluster', () => {
     expect(kindOf(await send(short.spend, request))).toBe('200 fresh');
     const tookMs = performance.now() - startMs;
     expect(tookMs).toBeGreaterThan(190);
-    expect(tookMs).toBeLessThan(1000);
     expect(kindOf(await send(short.spend, request))).toBe('409 ALREADY_EXISTS');
     expect(short.failures.mock.calls).toEqual([['claim'], ['publish'], ['claim'], ['release']]);
     expect(kindOf(await send(short.spend, { ...request, key: newKey() }))).toBe('200 fresh');
@@ -186,9 +186,7 @@ describe('the whole cluster', () => {
     const s = coldSpender(rig, COOL_LONG);
     await s.service.dependencies['postgres']?.();
     for (const node of rig.cluster.nodes) node.freeze();
-    const startMs = performance.now();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-    expect(performance.now() - startMs).toBeLessThan(1000);
     expect(s.failures.mock.calls).toEqual([['claim'], ['publish']]);
   });
 
@@ -209,10 +207,8 @@ describe('the whole cluster', () => {
   test('dead: L2 decides, and L1 is back when it is', async () => {
     const s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
     await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
-    const startMs = performance.now();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(performance.now() - startMs).toBeLessThan(1000);
     expect(await effectsOn(rig, request)).toBe(1);
     await rig.cluster.mend();
     await fastPathBack(s);

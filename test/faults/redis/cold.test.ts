@@ -15,6 +15,9 @@ import {
 
 const rig = faultRig({ ...PATIENT, BACKSTOP_POOL_MAX: '1' });
 
+/** shared/postgres/pool.ts */
+const WARM_MS_MAX = 250;
+
 const sessions = () => sessionsOf(rig);
 
 test('Postgres is connected while Redis still is being', async () => {
@@ -35,19 +38,23 @@ test('Postgres is connected while Redis still is being', async () => {
 test('what a replay has begun to open is open when it answers', async () => {
   const request = await newRequest(rig);
   await send((await warmSpender(rig)).spend, request);
-  const [first] = await sessions();
   rig.postgresProxy.delay({ toClient: 20 });
-  expect(kindOf(await send(spender(rig).spend, request))).toBe('200 replayed');
-  const others = (await sessions()).filter(({ pid }) => pid !== first?.pid);
-  expect(others).toMatchObject([{ state: 'idle' }]);
+  await eventually(async () => {
+    const known = (await sessions()).map(({ pid }) => pid);
+    const startMs = performance.now();
+    expect(kindOf(await send(spender(rig).spend, request))).toBe('200 replayed');
+    // It waits for its connection no longer than this: a machine that needs more shows nothing.
+    if (performance.now() - startMs > WARM_MS_MAX) return false;
+    const others = (await sessions()).filter(({ pid }) => !known.includes(pid));
+    expect(others).toMatchObject([{ state: 'idle' }]);
+    return true;
+  }, 'a replay in less than the time that it waits for its connection');
 });
 
 test('Postgres is silent: a replay does not wait for it to the end of its connect time-out', async () => {
   const request = await newRequest(rig);
   await send((await warmSpender(rig)).spend, request);
   rig.postgresProxy.blackHole();
-  const patient = { BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '20000' };
-  const startedMs = performance.now();
-  expect(kindOf(await send(spender(rig, patient).spend, request))).toBe('200 replayed');
-  expect(performance.now() - startedMs).toBeLessThan(10_000);
+  const never = { BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '600000' };
+  expect(kindOf(await send(spender(rig, never).spend, request))).toBe('200 replayed');
 });

@@ -2,8 +2,9 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { Problem } from '../../../shared/index.ts';
 import { openSession } from '../../support/database.ts';
+import { working } from '../../support/patience.ts';
 import { ENTRIES } from '../../support/redis.ts';
-import { type Answer, lambdaContext, send } from '../../support/requests.ts';
+import { type Answer, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
   COINS,
@@ -15,7 +16,6 @@ import {
   markersFor,
   newRequest,
   PATIENT,
-  PATIENT_MARGIN_MS,
   type Spender,
   type SpendRequest,
   warmSpender,
@@ -103,7 +103,7 @@ const EXITS: Exit[] = [
         'INSERT INTO player_mutation_idempotency (user_id, request_id) VALUES ($1, $2)',
         [request.principal, request.key],
       );
-      const answer = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
+      const answer = send(s.spend, request, working(1000));
       await seenBlocked(rig.db);
       const aborted = await answer;
       await other.query('ROLLBACK');
@@ -117,7 +117,7 @@ const EXITS: Exit[] = [
     name: 'another transaction holds the row past the deadline',
     send: async () => {
       const letGo = await holdPlayer(rig, request);
-      const answer = send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
+      const answer = send(s.spend, request, working(1000));
       await seenBlocked(rig.db);
       const contended = await answer;
       await letGo();
@@ -129,7 +129,7 @@ const EXITS: Exit[] = [
   },
   {
     name: 'no time is left',
-    send: () => send(s.spend, request, lambdaContext(990)),
+    send: () => send(s.spend, request, working(-10)),
     answer: '503 UNAVAILABLE',
     retryAfter: '1',
     next: '200 fresh',
@@ -150,7 +150,7 @@ const EXITS: Exit[] = [
     name: 'the answer to COMMIT is lost, and Postgres with it',
     send: async () => {
       const lost = rig.postgresProxy.dropAfter('COMMIT\0').then(rig.postgresProxy.refuse);
-      const answer = await send(s.spend, request, lambdaContext(PATIENT_MARGIN_MS + 300));
+      const answer = await send(s.spend, request, working(1000));
       await lost;
       await rig.postgresProxy.pass();
       return answer;

@@ -51,13 +51,7 @@ export interface Rig {
   readonly environment: Record<string, string>;
 }
 
-/** Budgets that no busy machine overruns, for what is not about them. */
-export const PATIENT_MARGIN_MS = 2400;
-export const PATIENT = {
-  BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '900',
-  BACKSTOP_ANSWER_MARGIN_MS: String(PATIENT_MARGIN_MS),
-  BACKSTOP_REDIS_CONNECT_BUDGET_MS: '5000',
-};
+export { PATIENT } from '../../support/patience.ts';
 
 /** Call it at the head of a file: starts the servers, and mends them between tests. */
 export function faultRig(environment: Record<string, string> = {}): Rig {
