@@ -2,6 +2,7 @@ import type { QueryResultRow } from 'pg';
 import type { Mutation } from '../idempotency/contract.ts';
 import type { Entered } from './attempt.ts';
 import type { Mark } from './commit-fate.ts';
+import { toMicros } from './microseconds.ts';
 import type { Send } from './transaction.ts';
 
 type Identity = Pick<Mutation, 'principal' | 'key'>;
@@ -19,7 +20,7 @@ export async function claimMarker(
   deadlineServerMs: number,
 ): Promise<Entered> {
   const { rows } = await send<Entered & QueryResultRow>(
-    `SELECT ${microsecondsOf('claimed_at')} AS "claimedAtUs", xid
+    `SELECT ${toMicros('claimed_at')}::text AS "claimedAtUs", xid
        FROM claim_marker($1, $2, to_timestamp($3::float8 / 1000))`,
     [principal, key, deadlineServerMs],
   );
@@ -35,12 +36,7 @@ export function markOfMarker({ principal, key }: Identity, { claimedAtUs }: Ente
     text: `SELECT extract(epoch FROM created_at)::float8 * 1000
              FROM player_mutation_idempotency
             WHERE user_id = $2 AND request_id = $3 AND xmin = $1::xid8::xid
-              AND ${microsecondsOf('created_at')} = $4`,
+              AND ${toMicros('created_at')} = $4::bigint`,
     values: [principal, key, claimedAtUs],
   };
-}
-
-/** A time as it can be compared: as float8, one in four differs from itself by a rounding. */
-function microsecondsOf(timestamptz: string): string {
-  return `(extract(epoch FROM ${timestamptz}) * 1000000)::bigint::text`;
 }

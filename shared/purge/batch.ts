@@ -1,5 +1,6 @@
+import { fromMicros, toMicros } from '../postgres/microseconds.ts';
 import { meaningOf } from '../postgres/sqlstate.ts';
-import { type ExpiringTable, fromMicros, type TimeSpan, toMicros } from './expiring-table.ts';
+import type { ExpiringTable, TimeSpan } from './expiring-table.ts';
 
 /** A span that holds about as many rows as were asked for, found by looking ahead. */
 export interface Batch extends TimeSpan {

@@ -43,19 +43,6 @@ export interface TimeSpan {
   readonly until: string;
 }
 
-/** SQL: a timestamptz as microseconds. */
-export function toMicros(time: string): string {
-  return `(extract(epoch FROM ${time}) * 1000000)::bigint`;
-}
-
-/**
- * SQL: microseconds as a timestamptz. Exact until the year 2255, where they no longer fit a
- * double; `to_timestamp` takes seconds, in which a double has no place for all of them today.
- */
-export function fromMicros(micros: string): string {
-  return `(timestamptz 'epoch' + ${micros}::bigint * interval '1 microsecond')`;
-}
-
 export const MARKERS = 'player_mutation_idempotency';
 
 export function markerTable(db: Queryable, kept: Kept): ExpiringTable {

@@ -1,10 +1,5 @@
-import {
-  type ExpiringTable,
-  fromMicros,
-  keepMs,
-  type TimeSpan,
-  toMicros,
-} from './expiring-table.ts';
+import { fromMicros, toMicros } from '../postgres/microseconds.ts';
+import { type ExpiringTable, keepMs, type TimeSpan } from './expiring-table.ts';
 
 /** One part of the time that has expired, the unit of work of a loop. */
 export interface Slice {

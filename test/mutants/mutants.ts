@@ -463,7 +463,7 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'mark-without-time',
     fault: 'a lost COMMIT is recognised by its number alone',
     file: 'shared/postgres/markers.ts',
-    from: "AND ${microsecondsOf('created_at')} = $4`",
+    from: "AND ${toMicros('created_at')} = $4::bigint`",
     to: 'AND $4::text IS NOT NULL`',
     tests: [CONNECTION],
   },
@@ -543,7 +543,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-times-as-text',
     fault: 'times pass through the text of the session, whatever its DateStyle',
-    file: 'shared/purge/expiring-table.ts',
+    file: 'shared/postgres/microseconds.ts',
     from: 'return `(extract(epoch FROM ${time}) * 1000000)::bigint`;',
     to: 'return `(extract(epoch FROM (${time})::text::timestamptz) * 1000000)::bigint`;',
     tests: ['test/integration/purge/times.test.ts'],
@@ -552,7 +552,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-times-in-seconds',
     fault: 'times lose their microseconds on the way to the server',
-    file: 'shared/purge/expiring-table.ts',
+    file: 'shared/postgres/microseconds.ts',
     from: "return `(timestamptz 'epoch' + ${micros}::bigint * interval '1 microsecond')`;",
     to: 'return `to_timestamp(${micros}::bigint / 1000000)`;',
     tests: ['test/integration/purge/times.test.ts', 'test/integration/purge/batch.test.ts'],

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createPurge, loadConfig } from '../../../shared/index.ts';
-import { fromMicros, toMicros } from '../../../shared/purge/expiring-table.ts';
+import { fromMicros, toMicros } from '../../../shared/postgres/microseconds.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { insertMarkers, KEPT_MINUTES, markersLeft } from './support.ts';
 
