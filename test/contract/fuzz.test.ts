@@ -30,12 +30,12 @@ beforeAll(async () => {
     BACKSTOP_POOL_MAX: '10',
     BACKSTOP_BODY_BYTES_MAX: String(BODY_BYTES_MAX),
     // On a busy machine a slow start is no fault of the request's.
-    BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '9000',
+    BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '20000',
   });
 });
 afterAll(() => road.close());
 
-test(`${RUNS} made-up requests, seed ${SEED}`, { timeout: 60_000 + RUNS * 20 }, async () => {
+test(`${RUNS} made-up requests, seed ${SEED}`, { timeout: 600_000 + RUNS * 20 }, async () => {
   // The servers are shared with other tests; these names are this run's alone.
   const run = newKey();
   const players = ['1', '2', ':', '%3A', '😀', '\'"', '{,}', '\\'].map((end) => `${run}${end}`);
@@ -51,7 +51,7 @@ test(`${RUNS} made-up requests, seed ${SEED}`, { timeout: 60_000 + RUNS * 20 }, 
     const complaint =
       typeof answer === 'string' ? answer : (complaintOf(answer) ?? enter(books, request, answer));
     if (complaint) books.complaints.push(`request ${at}: ${complaint}\n${show(request)}`);
-    if (tookMs > 10_000) books.complaints.push(`request ${at}: took ${tookMs} ms`);
+    if (tookMs > 60_000) books.complaints.push(`request ${at}: took ${tookMs} ms`);
   });
   const seconds = ((performance.now() - startMs) / 1000).toFixed(1);
   const seen = [...books.seen].sort(([, a], [, b]) => b - a).map(([what, n]) => `${n} ${what}`);

@@ -24,7 +24,7 @@ beforeAll(async () => {
   road = await openRoad();
   redis = createRedis({
     url: road.service.config.redisUrl as string,
-    commandTimeoutMs: 900,
+    commandTimeoutMs: 5000,
     onError: () => {},
   });
 });
@@ -47,7 +47,7 @@ function takeOne(early: Step, report: () => void = () => {}): Handler {
     fastPath: redisFastPath({
       redis,
       namespace: TEST_NAMESPACE,
-      connectBudgetMs: 5000,
+      connectBudgetMs: 20_000,
       coolDownMs: 1000,
       onFailure: () => {},
     }),

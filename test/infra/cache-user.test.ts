@@ -52,14 +52,14 @@ needsRedis('claims, publishes, is asked again and releases: the whole fast path'
   const errors: unknown[] = [];
   const redis = createRedis({
     url,
-    commandTimeoutMs: 1000,
+    commandTimeoutMs: 20_000,
     onError: (error) => errors.push(error),
   });
   onTestFinished(() => redis.disconnect());
   const fastPath = redisFastPath({
     redis,
     namespace: await deployedNamespace(),
-    connectBudgetMs: 2000,
+    connectBudgetMs: 20_000,
     coolDownMs: 1000,
     onFailure: (_, error) => errors.push(error),
   });

@@ -80,10 +80,11 @@ describe('several fields of a payload 1.0', () => {
   });
 });
 
-test('a very long list takes no time to speak of', () => {
+test('a very long list is not gone through again for each of its letters', () => {
   const startMs = performance.now();
   expect(of(`${'"7", '.repeat(20_000)}"8"`)).toHaveLength(20_001);
   expect(() => of(`"${' '.repeat(100_000)}`)).toThrow();
   expect(() => of(`${' '.repeat(100_000)}x`)).toThrow();
-  expect(performance.now() - startMs).toBeLessThan(1000);
+  // Milliseconds; a quadratic one takes minutes.
+  expect(performance.now() - startMs).toBeLessThan(20_000);
 });

@@ -166,13 +166,13 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
               return takeCoin(tx, principal);
             }),
             request,
-            lambdaContext(11_000),
+            lambdaContext(25_000),
           );
           expect(answer.status).toBe(200);
           const expiresMs = Date.parse(answer.headers['idempotency-expires'] as string);
-          expect(Math.abs(expiresMs - realNow() - 3_600_000)).toBeLessThan(5000);
+          expect(Math.abs(expiresMs - realNow() - 3_600_000)).toBeLessThan(60_000);
           expect(millisecondsOf(lockTimeout)).toBeGreaterThan(8000);
-          expect(millisecondsOf(lockTimeout)).toBeLessThanOrEqual(10_100);
+          expect(millisecondsOf(lockTimeout)).toBeLessThanOrEqual(24_100);
         } finally {
           clock.mockRestore();
         }

@@ -210,7 +210,8 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const answer = await send(handler, request, lambdaContext(1800));
       await held;
       expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
-      expect(performance.now() - startedMs).toBeLessThan(1800);
+      // At its deadline, and not when the server gives up after half a minute.
+      expect(performance.now() - startedMs).toBeLessThan(10 * 1800);
       await proxy.pass();
       expect((await send(handler, request)).status).toBe(200);
       expect((await playerOf(db, request.principal)).coins).toBe(999);
