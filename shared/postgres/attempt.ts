@@ -18,7 +18,13 @@ import { fateOfCommit, type Mark } from './commit-fate.ts';
 import type { Database } from './pool.ts';
 import { setbackAtClaim, setbackInWork } from './setbacks.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
-import { openTransaction, type Send, type Transaction, type Tx } from './transaction.ts';
+import {
+  openTransaction,
+  type Send,
+  type Statement,
+  type Transaction,
+  type Tx,
+} from './transaction.ts';
 
 export interface Entered {
   /** The transaction's number, by which its COMMIT can be looked up. */
@@ -30,8 +36,11 @@ export interface Entered {
 export interface AttemptPlan {
   /** Sent right behind BEGIN. */
   step0(send: Send): Promise<Entered>;
-  /** Sent right before COMMIT; its failure makes a ROLLBACK of it. Answers the time of the mark. */
-  beforeCommit?(send: Send, completion: Completion): Promise<number>;
+  /**
+   * Sent right before COMMIT; its failure makes a ROLLBACK of it. Answers one row with the time of
+   * the mark as `markedAtMs`.
+   */
+  beforeCommit?(completion: Completion): Statement;
   /** What only this transaction's COMMIT has put there; undefined when it leaves no mark. */
   readonly mark: ((entered: Entered) => Mark) | undefined;
   /** How long after its mark a replay is caught at the least. */
@@ -63,7 +72,8 @@ export function openAttempt(
         await transaction.end();
         return { kind: 'threw', error: refusal };
       }
-      const sent = await commit(transaction, completion, plan);
+      const last = plan.beforeCommit?.(completion); // Before anything is sent: it may throw.
+      const sent = await commit(transaction, completion.keepWrites, last);
       const isOpen = sent.kind === 'unknown-outcome' && !sent.isLost;
       const known = isOpen ? await resolve(database, request, entered, plan, sent) : sent;
       if (known.kind === 'retry' && request.key === undefined) return final(known);
@@ -96,17 +106,14 @@ type Sent = Setback | { readonly kind: 'committed'; readonly markedAtMs?: number
 /** The point of truth: only the tag COMMIT is one. */
 async function commit(
   transaction: Transaction,
-  completion: Completion,
-  plan: AttemptPlan,
+  keepWrites: boolean,
+  last: Statement | undefined,
 ): Promise<Sent> {
   try {
     throwIfEndedEarly(transaction);
-    const { tag, lastAnswer } = await transaction.commit(
-      completion.keepWrites,
-      plan.beforeCommit && ((send) => plan.beforeCommit?.(send, completion) as Promise<number>),
-    );
+    const { tag, lastRow } = await transaction.commit<{ markedAtMs: number }>(keepWrites, last);
     throwIfEndedEarly(transaction);
-    if (tag === 'COMMIT') return { kind: 'committed', markedAtMs: lastAnswer };
+    if (tag === 'COMMIT') return { kind: 'committed', markedAtMs: lastRow?.markedAtMs };
     const cause = transaction.firstError();
     const message =
       'The work swallowed an error that had aborted its transaction: nothing was committed.';

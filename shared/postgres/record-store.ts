@@ -19,7 +19,7 @@ import {
   markOfRecord,
   PUBLISH_HOME,
   type PublishHome,
-  publishRecord,
+  publishStatement,
   RECORD_NEEDS,
   RELEASE,
   RENEW,
@@ -114,7 +114,7 @@ async function claimAndOpen(
   }
   const attempt = openAttempt(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
-    beforeCommit: (send, { stored }) => publishRecord(send, home, claim.id, request.token, stored),
+    beforeCommit: ({ stored }) => publishStatement(home, claim.id, request.token, stored),
     mark: () => markOfRecord(claim.id, request.token),
     retentionMs,
   });

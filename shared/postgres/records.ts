@@ -6,7 +6,7 @@ import type { Mark } from './commit-fate.ts';
 import { type GreetingPart, needsPart } from './greeting.ts';
 import { hasRested } from './pool.ts';
 import { answeredAtOnce } from './silence.ts';
-import type { Send } from './transaction.ts';
+import type { Statement } from './transaction.ts';
 
 /** What `claim_record` answers; see 0008_records_and_grants.sql. */
 export interface RecordClaim extends QueryResultRow {
@@ -93,25 +93,20 @@ export interface PublishHome {
 
 /**
  * The last statement of the mutation's own transaction. Qualified, since the work may have said
- * SET LOCAL search_path; under a role that it set, the function's own rights count.
- *
- * @returns when it was completed, on the server's clock.
- * @throws DatabaseError IDM03 when the record is not ours any more: everything is to
- * be rolled back.
+ * SET LOCAL search_path; under a role that it set, the function's own rights count. It answers when
+ * the record was completed, on the server's clock, or raises IDM03 when the record is not ours any
+ * more, so that everything is rolled back.
  */
-export async function publishRecord(
-  send: Send,
+export function publishStatement(
   { schema }: PublishHome,
   id: string,
   token: string,
   response: StoredResponse | 'tombstone',
-): Promise<number> {
-  const bytes = Buffer.from(encodeStored(response));
-  const { rows } = await send<{ completedAtMs: number }>(
-    `SELECT ${schema}.publish_record($1, $2, $3) AS "completedAtMs"`,
-    [id, token, bytes],
-  );
-  return (rows[0] as { completedAtMs: number }).completedAtMs;
+): Statement {
+  return {
+    text: `SELECT ${schema}.publish_record($1, $2, $3) AS "markedAtMs"`,
+    values: [id, token, Buffer.from(encodeStored(response))],
+  };
 }
 
 /** A completed record keeps its owner's token: only our own COMMIT puts it there. */

@@ -58,6 +58,11 @@ export type Send = <Row extends QueryResultRow>(
   values?: readonly unknown[],
 ) => Promise<QueryResult<Row>>;
 
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly (string | Buffer)[];
+}
+
 export interface Transaction {
   readonly tx: Tx;
   /** Resolves when BEGIN, step 0 and the savepoint behind it have all succeeded. */
@@ -75,14 +80,15 @@ export interface Transaction {
   refusal(): Error | undefined;
   /**
    * Sends `last`, if there is one, and COMMIT behind it, which becomes a ROLLBACK when
-   * `last` fails.
+   * `last` fails. Its values are strings and bytes, so that nothing but the server can refuse it:
+   * COMMIT would not hear of a failure on this side.
    *
-   * @returns the tag (only 'COMMIT' is one), and what `last` answered.
+   * @returns the tag (only 'COMMIT' is one), and the row that `last` answered.
    */
-  commit<T>(
+  commit<Row extends QueryResultRow>(
     keepWrites: boolean,
-    last?: (send: Send) => Promise<T>,
-  ): Promise<{ readonly tag: string; readonly lastAnswer: T | undefined }>;
+    last?: Statement,
+  ): Promise<{ readonly tag: string; readonly lastRow: Row | undefined }>;
   /** Ends it whatever state it is in, and gives the client back or destroys it. Never rejects; twice is once. */
   end(): Promise<void>;
   /** Loses the connection, so that nobody uses it again; `end` is still owed. */
@@ -153,9 +159,9 @@ export function openTransaction(options: TransactionOptions): Transaction {
       // Failures need no look of their own: COMMIT answers ROLLBACK then.
       if (!keepWrites) wire.send(UNDO_WORK).catch(() => {});
       wire.expectEnd();
-      const answering = last?.(wire.send).catch(() => undefined);
+      const answering = last && wire.send<never>(last.text, last.values).catch(() => undefined);
       const { command } = await wire.send('COMMIT');
-      return { tag: command, lastAnswer: await answering };
+      return { tag: command, lastRow: (await answering)?.rows[0] };
     },
     end,
     destroy: wire.cut,
