@@ -11,7 +11,10 @@ export default defineConfig(({ mode }) => ({
     setupFiles: ['test/support/each-file.ts'],
     pool: 'forks',
     // Most of the time is spent waiting for servers, so more files at once than cores.
-    maxWorkers: 3,
+    maxWorkers: 4,
+    // One process serves one file after the other, so that modules load once: what a file changes
+    // of its process (environment, clock, spies) it puts back.
+    isolate: false,
     // Only a hang takes so long: real servers share the machine with the tests, and both may share
     // it with others. Longer than what a test waits for at most (HANG_MS), so that this is told.
     testTimeout: 600_000,

@@ -121,10 +121,11 @@ describe.each(Object.entries(GIVEN))('%s', (name, { start, make, bad, good }) =>
     make?.(url);
   });
 
-  test.runIf(make).each(bad)('C119: a client is not made of %j', (url, why) => {
-    const message = refusalOf(() => make?.(url));
-    expect(message).toContain(why);
-    expect(message).toMatch(/^create\w+'s \w+ /);
-    expect(message).not.toContain(PASSWORD);
-  });
+  if (make)
+    test.each(bad)('C119: a client is not made of %j', (url, why) => {
+      const message = refusalOf(() => make?.(url));
+      expect(message).toContain(why);
+      expect(message).toMatch(/^create\w+'s \w+ /);
+      expect(message).not.toContain(PASSWORD);
+    });
 });
