@@ -105,7 +105,7 @@ test('C10 the owner dies after its claim: 409 until the lease passes, then one e
   const dying = gated('dead');
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
-  void recordProbe(dying.work, 30_000, proxy.url)(httpEvent(request), lambdaContext(1500));
+  void recordProbe(dying.work, 30_000, proxy.url)(httpEvent(request), lambdaContext(6000));
   await dying.isInside;
   await proxy.refuse(); // And it is never heard of again.
   const handler = recordProbe(taking('second'));
@@ -356,7 +356,7 @@ test('a body of any characters or bytes is repeated as it was', async () => {
     const request = await newRequest();
     const handler = recordProbe(async () => ({ statusCode: 200, body, isBase64Encoded }));
     await send(handler, request);
-    const replay = await handler(httpEvent(request), lambdaContext(1500));
+    const replay = await handler(httpEvent(request), lambdaContext());
     expect([replay.body === body, replay.isBase64Encoded]).toEqual([true, isBase64Encoded]);
   }
 });

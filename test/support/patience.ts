@@ -1,4 +1,4 @@
-import { lambdaContext } from './requests.ts';
+import { type Answer, lambdaContext } from './requests.ts';
 
 /** How long before the end of a request's time a patient service (below) stops working on it. */
 export const ANSWER_MARGIN_MS = 6000;
@@ -18,3 +18,15 @@ export const PATIENT = {
 
 /** An invocation of a patient service that has so long to work. */
 export const working = (forMs: number) => lambdaContext(ANSWER_MARGIN_MS + forMs);
+
+/**
+ * The answer of a request whose wait the server itself ends at the deadline. It has the 300 ms of
+ * SILENCE_MS to say so before the connection is given up, which a busy machine may need for
+ * something else: then the request is UNAVAILABLE, and the next one is asked.
+ */
+export async function endedByServer(ask: () => Promise<Answer>): Promise<Answer> {
+  for (let tries = 1; ; tries++) {
+    const answer = await ask();
+    if (answer.code !== 'UNAVAILABLE' || tries === 20) return answer;
+  }
+}

@@ -8,6 +8,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../../support/database.ts';
+import { endedByServer } from '../../support/patience.ts';
 import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { lambdaContext, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
@@ -100,7 +101,8 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the wait for the owner ends at the deadline, as ABORTED', async () => {
       const request = await newRequest();
       await holdClaim(request);
-      const answer = await send(probe(service(), takeCoin), request, lambdaContext(1400));
+      const handler = probe(service(), takeCoin);
+      const answer = await endedByServer(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
         'ABORTED',
@@ -114,7 +116,8 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const other = await openSession(db.adminUrl);
       await other.query('BEGIN');
       await other.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);
-      const answer = await send(probe(service(), takeCoin), request, lambdaContext(1400));
+      const handler = probe(service(), takeCoin);
+      const answer = await endedByServer(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
         'CONTENTION',

@@ -234,7 +234,7 @@ describe('C08: the publish fails after COMMIT', () => {
   test('Redis is silent just then: busy as long as the pending entry lasts, then used up', async () => {
     const s = await warmSpender(rig);
     const held = rig.redisProxy.holdAt('completed');
-    const fresh = await send(s.spend, request, lambdaContext(1500));
+    const fresh = await send(s.spend, request, lambdaContext(4000));
     await held;
     expect(kindOf(fresh)).toBe('200 fresh');
     rig.redisProxy.reset(); // What was held is lost.
