@@ -170,13 +170,16 @@ export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClien
 async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
   const connecting = connectGreeted(pool);
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    connecting.then(
-      (client) => client.release(),
-      () => {},
-    ); // Comes too late to be used.
-    reject(new Error(WAITED));
-  }, byMs - nowMs());
+  const timer = setTimeout(
+    () => {
+      connecting.then(
+        (client) => client.release(),
+        () => {},
+      ); // Comes too late to be used.
+      reject(new Error(WAITED));
+    },
+    Math.max(1, byMs - nowMs()),
+  ); // Node warns of a negative one.
   try {
     return await Promise.race([connecting, late]);
   } finally {

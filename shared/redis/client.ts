@@ -137,7 +137,8 @@ async function ready(redis: RedisClient, budgetMs: number): Promise<void> {
     reject(new Error(`Redis: the connection ${what}${why ? `: ${why}` : ''}`));
   };
   const onClose = () => fail('failed');
-  const timer = setTimeout(() => fail('took too long'), budgetMs);
+  // Node warns of a negative one, and takes it for 1.
+  const timer = setTimeout(() => fail('took too long'), Math.max(1, budgetMs));
   redis.once('ready', resolve);
   redis.once('close', onClose);
   if (redis.status === 'wait') redis.connect().catch(() => {}); // Heard through `close`.

@@ -1,6 +1,5 @@
 /** Work that changes the schema it searches, or the role it acts as, for its transaction. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import * as z from 'zod/mini';
 import type { HttpResponse, Tx } from '../../shared/index.ts';
 import {
   createTestDatabase,
@@ -9,7 +8,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../support/database.ts';
-import { takeCoin } from '../support/probe.ts';
+import { probe, STORES, takeCoin } from '../support/probe.ts';
 import { newKey, send } from '../support/requests.ts';
 import { testService } from '../support/service.ts';
 
@@ -32,14 +31,13 @@ afterAll(async () => {
   await db.drop();
 });
 
-const stores = ['mutation', 'recordMutation'] as const;
 const changes = [
   [`SET LOCAL search_path = ${tenant}`],
   [`SET LOCAL ROLE ${tenant}`],
   [`SET LOCAL search_path = ${tenant}`, `SET LOCAL ROLE ${tenant}`],
 ];
 
-describe.each(stores)('C129: %s', (store) => {
+describe.each(STORES)('C129: %s', (store) => {
   test.each(
     changes.flatMap((said) => [
       { pipeline: 'on', said },
@@ -55,12 +53,7 @@ describe.each(stores)('C129: %s', (store) => {
         await tx.query(`INSERT INTO ${tenant}.notes VALUES ('a note')`);
         return { statusCode: 201, body: 'noted' };
       };
-      const handler = service[store]({
-        name: 'probe',
-        body: z.unknown(),
-        stateUrl: '/players/me',
-        run: ({ once, principal }) => once((tx) => work(tx, principal)),
-      });
+      const handler = probe(service, work, store);
       const request = { principal: `p-${newKey()}`, key: newKey(), body: {} };
       await seedPlayer(db, request.principal);
       const first = await send(handler, request);

@@ -3,12 +3,16 @@ import type { Handler, HttpResponse, Service, Tx, Work } from '../../shared/inde
 
 export const DONE: HttpResponse = { statusCode: 200, body: 'done' };
 
+/** The stores in Postgres, by the name of the method that makes a handler on them. */
+export const STORES = ['mutation', 'recordMutation'] as const;
+
 /** A protected handler around any work, for what the real ones never do. */
 export function probe(
   service: Service,
   work: (tx: Tx, principal: string) => ReturnType<Work<Tx>>,
+  store: (typeof STORES)[number] = 'mutation',
 ): Handler {
-  return service.mutation({
+  return service[store]({
     name: 'probe',
     body: z.unknown(),
     stateUrl: '/players/me',

@@ -3,8 +3,7 @@
  * the server: nothing of the protocol may depend on the session.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import * as z from 'zod/mini';
-import { type HttpResponse, Problem, type Tx } from '../../../shared/index.ts';
+import { Problem } from '../../../shared/index.ts';
 import {
   createTestDatabase,
   playerOf,
@@ -12,7 +11,7 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { hasPgbouncer, startPgbouncer } from '../../support/pgbouncer.ts';
-import { DONE, takeCoin } from '../../support/probe.ts';
+import { DONE, probe, STORES, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 
@@ -34,14 +33,8 @@ describe.runIf(hasPgbouncer).each(['on', 'off'])('C144: pipelining %s', (pipelin
       { apiUrl: url },
       { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '8' },
     );
-    for (const make of [service.mutation, service.recordMutation]) {
-      const handlerOf = (work: (tx: Tx, principal: string) => Promise<HttpResponse | Problem>) =>
-        make({
-          name: 'probe',
-          body: z.unknown(),
-          stateUrl: '/players/me',
-          run: ({ once, principal }) => once((tx) => work(tx, principal)),
-        });
+    for (const store of STORES) {
+      const handlerOf = (work: Parameters<typeof probe>[1]) => probe(service, work, store);
       const principal = `p-${newKey()}`;
       await seedPlayer(db, principal);
       const requests = Array.from({ length: 10 }, () => ({ principal, key: newKey(), body: {} }));
@@ -56,7 +49,7 @@ describe.runIf(hasPgbouncer).each(['on', 'off'])('C144: pipelining %s', (pipelin
       for (const request of requests) {
         const again = await send(take, request);
         expect(again.code ?? again.headers['idempotency-replayed']).toBe(
-          make === service.mutation ? 'ALREADY_EXISTS' : 'true',
+          store === 'mutation' ? 'ALREADY_EXISTS' : 'true',
         );
       }
       expect((await playerOf(db, principal)).coins).toBe(990);

@@ -1,6 +1,5 @@
 /** Connections whose server, or network, says nothing any more, and reads while Postgres is away. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import * as z from 'zod/mini';
 import { health } from '../../../functions/health.ts';
 import { getPlayer } from '../../../functions/players/get-player.ts';
 import type { Handler, HttpResponse, RecordTx, Service } from '../../../shared/index.ts';
@@ -11,7 +10,7 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
-import { takeCoin } from '../../support/probe.ts';
+import { probe, STORES, takeCoin } from '../../support/probe.ts';
 import { answerOf, httpEvent, lambdaContext, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
@@ -30,15 +29,10 @@ afterEach(() => proxy.close());
 /** Stands in the first statement on a connection, and in no other. */
 const GREETING = 'idle_in_transaction_session_timeout';
 
-type Store = 'mutation' | 'recordMutation';
+type Store = (typeof STORES)[number];
 
 function handlerOn(service: Service, store: Store, work = takeCoinOf): Handler {
-  return service[store]({
-    name: 'probe',
-    body: z.unknown(),
-    stateUrl: '/players/me',
-    run: ({ once, principal }) => once((tx) => work(tx as RecordTx, principal)),
-  });
+  return probe(service, (tx, principal) => work(tx as RecordTx, principal), store);
 }
 
 const takeCoinOf = (tx: RecordTx, principal: string): Promise<HttpResponse> =>
@@ -149,7 +143,7 @@ describe.each(['on', 'off'])('on a pooled connection, pipelining %s', (pipeline)
 describe('on a new connection, and while Postgres is away', () => {
   const pipeline = 'on';
 
-  test.each<Store>(['mutation', 'recordMutation'])(
+  test.each(STORES)(
     'core 5: %s: the first greetings are lost in silence: a third connection serves the same request',
     async (store) => {
       const service = one(pipeline);

@@ -4,10 +4,8 @@
  */
 
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import * as z from 'zod/mini';
 import {
   compareAndSwap,
-  type Handler,
   type HttpResponse,
   Problem,
   STALE,
@@ -20,7 +18,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../../support/database.ts';
-import { DONE, takeCoin } from '../../support/probe.ts';
+import { DONE, probe, STORES, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { rewritingProxy } from '../../support/rewriting-proxy.ts';
 import { testService } from '../../support/service.ts';
@@ -32,9 +30,6 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 
 type Work = (tx: Tx, principal: string) => Promise<HttpResponse | Problem>;
-
-const STORES = ['marker', 'record'] as const;
-type StoreName = (typeof STORES)[number];
 
 const modes = STORES.flatMap((store) =>
   ['on', 'off'].map((pipeline) => ({ store, pipeline }) as const),
@@ -55,19 +50,9 @@ async function claimsOf(principal: string): Promise<number> {
   return records.length + (await markersOf(db, principal)).length;
 }
 
-function around(store: StoreName, apiUrl: string, pipeline: string, work: Work): Handler {
-  const service = testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline });
-  const make = store === 'marker' ? service.mutation : service.recordMutation;
-  return make({
-    name: 'probe',
-    body: z.unknown(),
-    stateUrl: '/players/me',
-    run: ({ once, principal }) => once((tx) => work(tx, principal)),
-  });
-}
-
-describe.each(modes)('the $store store, pipelining $pipeline', ({ store, pipeline }) => {
-  const handlerOf = (work: Work, apiUrl = db.apiUrl) => around(store, apiUrl, pipeline, work);
+describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
+  const handlerOf = (work: Work, apiUrl = db.apiUrl) =>
+    probe(testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline }), work, store);
 
   describe('C115, core 17, library B1: transaction control is refused, loudly, and the key stays unused', () => {
     const forms: [string, Work][] = [
@@ -213,7 +198,7 @@ describe.each(modes)('the $store store, pipelining $pipeline', ({ store, pipelin
         const handler = handlerOf(work);
         expect((await send(handler, request)).status).toBe(200);
         const again = await send(handler, request);
-        expect(again.status).toBe(store === 'marker' ? 409 : 200);
+        expect(again.status).toBe(store === 'mutation' ? 409 : 200);
         expect((await playerOf(db, request.principal)).coins).toBe(999);
         await new Promise(setImmediate);
         expect(unhandled).toEqual([]);
@@ -328,17 +313,14 @@ describe.each(modes)('the $store store, pipelining $pipeline', ({ store, pipelin
     const service = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
     const circular: Record<string, unknown> = {};
     circular['self'] = circular;
-    const make = store === 'marker' ? service.mutation : service.recordMutation;
-    const handler = make({
-      name: 'probe',
-      body: z.unknown(),
-      stateUrl: '/players/me',
-      run: ({ once, principal }) =>
-        once(async (tx) => {
-          await tx.query('SELECT $1::text', [circular]).catch(() => {});
-          return takeCoin(tx, principal);
-        }),
-    });
+    const handler = probe(
+      service,
+      async (tx, principal) => {
+        await tx.query('SELECT $1::text', [circular]).catch(() => {});
+        return takeCoin(tx, principal);
+      },
+      store,
+    );
     const pidOf = async () =>
       (await service.database.pool.query('SELECT pg_backend_pid() AS pid')).rows[0].pid;
     const pid = await pidOf();
