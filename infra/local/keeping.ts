@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
+import { environment } from './environment.ts';
 import type { Held, Message } from './keeper.ts';
 
 /** What holds a thing until it is let go. */
@@ -59,7 +60,7 @@ function startKeeper(): Keeper {
   const child = spawn(process.execPath, [join(import.meta.dirname, 'keeper.ts')], {
     cwd: '/',
     detached: true,
-    env: {},
+    env: { NODE_COMPILE_CACHE: environment().NODE_COMPILE_CACHE },
     stdio: ['pipe', 'ignore', 'ignore'],
   });
   // Its input is the one sign of life that it waits for; it must not keep this process alive.
