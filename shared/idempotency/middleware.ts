@@ -88,8 +88,8 @@ type OnceRequest<Tx> = Request<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 
 /**
  * Puts `once` on the context. It stands inside of `problemResponses()` and before the body
- * parser; what changes bodies, and every middleware with an onError that returns a value or
- * throws, stands outside of it: middy asks nobody else after such a one.
+ * parser; what changes bodies stands outside of it. No middleware's onError may throw: middy asks
+ * nobody else after such a one. One that returns a value belongs outside as well.
  *
  * @throws TypeError at once, for options that cannot be.
  * Each request: Problem UNAUTHENTICATED, KEY_REQUIRED, KEY_MALFORMED, PAYLOAD_TOO_LARGE, in

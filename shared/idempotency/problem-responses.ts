@@ -48,8 +48,7 @@ export function problemResponses(
       insistOnHttp(request.event);
       const { error } = request as { error: unknown };
       report(request, error instanceof Problem ? problemOutcome(error) : 'threw', error);
-      const verdict = stateOf(request)?.verdict;
-      const final = verdict && 'response' in verdict ? verdict.response : undefined;
+      const final = committedResponse(request);
       // A hook that made a success of an error hides a failure: it is one again.
       const isAnswered = isRefusal(request.response?.statusCode ?? 0);
       if (final) request.response = withHeadersOf(request.response, final);
@@ -60,15 +59,23 @@ export function problemResponses(
   };
 }
 
+/** What `once` has resolved with: from then on it is the answer. */
+function committedResponse(request: object): HttpResponse | undefined {
+  const verdict = stateOf(request)?.verdict;
+  return verdict && 'response' in verdict ? verdict.response : undefined;
+}
+
+interface Answered {
+  error: Error | null | undefined;
+  response: HttpResponse | null | undefined;
+}
+
 /**
  * Middy sets `request.error` before it calls the first onError hook. The answer is made at
  * that moment and not in a hook, so that cors finds it there wherever it stands, and
  * http-error-handler finds nothing left to do.
  */
-function answerAtOnce(
-  request: { error: Error | null | undefined; response: HttpResponse | null | undefined },
-  problemBaseUrl: string | undefined,
-): void {
+function answerAtOnce(request: Answered, problemBaseUrl: string | undefined): void {
   let error: Error | null | undefined;
   Object.defineProperty(request, 'error', {
     configurable: true,
@@ -76,7 +83,26 @@ function answerAtOnce(
     get: () => error,
     set: (thrown) => {
       error = thrown;
-      if (!(thrown instanceof NotHttpError)) request.response ??= answerTo(thrown, problemBaseUrl);
+      const committed = committedResponse(request);
+      if (committed) keepResponse(request, committed);
+      else if (!(thrown instanceof NotHttpError))
+        request.response ??= answerTo(thrown, problemBaseUrl);
+    },
+  });
+}
+
+/**
+ * A hook that answers an error ends middy's round of hooks, ours included, so what was committed
+ * is kept in its place here: headers may be added to it, and nothing takes it away.
+ */
+function keepResponse(request: Answered, committed: HttpResponse): void {
+  let response = withHeadersOf(undefined, committed);
+  Object.defineProperty(request, 'response', {
+    configurable: true,
+    enumerable: true,
+    get: () => response,
+    set: (other) => {
+      response = withHeadersOf(other, committed);
     },
   });
 }

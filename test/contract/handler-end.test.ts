@@ -474,3 +474,35 @@ test('an ERROR says what the handler did, and why it ended', async () => {
   expect(told?.error).toBeInstanceOf(Error);
   expect(told).toMatchObject({ error: { cause: { message: 'the audit failed' } } });
 });
+
+describe.each(['inner', 'outer'] as const)(
+  'core 15: an %s middleware throws once the work is committed',
+  (place) => {
+    test.each<[string, Partial<Step>]>([
+      ['and its onError returns an answer of its own', { onError: () => SORRY as never }],
+      [
+        'and its onError sets an answer of its own',
+        {
+          onError: (request) => {
+            request.response = SORRY;
+          },
+        },
+      ],
+    ])('%s: the committed response is the answer', async (_, hooks) => {
+      const { event, principal } = await newRequest();
+      const step = {
+        after: () => {
+          throw new Error('after the commit');
+        },
+        ...hooks,
+      } as Step;
+      const handler = lambda(({ once }) => once(takeOne(principal)), { [place]: step });
+      const answer = await ask(handler, event);
+      expectDone(answer);
+      expect(answer.headers['x-sorry']).toBe('yes');
+      await expectCommitted(principal);
+    });
+  },
+);
+
+const SORRY: HttpResponse = { statusCode: 500, headers: { 'x-sorry': 'yes' }, body: 'sorry' };
