@@ -102,6 +102,9 @@ async function test(mutant: Mutant, copy: string, env: NodeJS.ProcessEnv): Promi
     'run',
     ...mutant.tests,
     ...pattern,
+    // One failure is enough; and a fault may make a test hang, which the suite waits for long.
+    '--bail=1',
+    '--testTimeout=60000',
     '--reporter=json',
     `--outputFile=${output}`,
   ];
