@@ -8,7 +8,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../../support/database.ts';
-import { endedByServer } from '../../support/patience.ts';
+import { inTime } from '../../support/patience.ts';
 import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { lambdaContext, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
@@ -102,7 +102,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const request = await newRequest();
       await holdClaim(request);
       const handler = probe(service(), takeCoin);
-      const answer = await endedByServer(() => send(handler, request, lambdaContext(2000)));
+      const answer = await inTime(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
         'ABORTED',
@@ -117,7 +117,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       await other.query('BEGIN');
       await other.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);
       const handler = probe(service(), takeCoin);
-      const answer = await endedByServer(() => send(handler, request, lambdaContext(2000)));
+      const answer = await inTime(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
         'CONTENTION',

@@ -31,7 +31,7 @@ describe.runIf(hasPgbouncer).each(['on', 'off'])('C144: pipelining %s', (pipelin
     const url = await startPgbouncer(db.apiUrl);
     const service = testService(
       { apiUrl: url },
-      { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '8' },
+      { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '3' },
     );
     for (const store of STORES) {
       const handlerOf = (work: Parameters<typeof probe>[1]) => probe(service, work, store);

@@ -205,6 +205,7 @@ describe.each(UNREADABLE)('C18, C19: %s under the key is a miss', (_name, seed) 
 });
 
 test('C19: values of another type are no outage: L1 goes on for the other keys', async () => {
+  s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '600000' });
   const late = ['k1', 'k2', 'k3', 'k4'].map((key) => ({
     ...request,
     key,
@@ -214,8 +215,12 @@ test('C19: values of another type are no outage: L1 goes on for the other keys',
   const answers = await Promise.all(late.map((each) => send(s.spend, each)));
   expect(countKinds(answers)).toEqual({ '412 VERSION_MISMATCH': 4 });
   expect(s.failures.mock.calls).toEqual([['claim'], ['claim'], ['claim'], ['claim']]);
-  expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-  expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
+  // A cool-down would outlast the test; a Redis that is slow just now is asked again.
+  await eventually(async () => {
+    const other = { ...request, key: newKey() };
+    expect(kindOf(await send(s.spend, other))).toBe('200 fresh');
+    return kindOf(await send(s.spend, other)) === '200 replayed';
+  }, 'another key that L1 replays');
 });
 
 test('a body over the cap: sent whole once, then a tombstone, from L1 alone', async () => {
