@@ -7,12 +7,14 @@ import { startPostgres } from '../../../infra/local/postgres.ts';
 import { projectFolder } from '../../../infra/local/project.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
 import { markerStore, migrate, type Service } from '../../../shared/index.ts';
+import { acquire } from '../../../shared/postgres/pool.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { urlOf } from '../../support/urls.ts';
+import { HANG_MS } from '../../support/waiting.ts';
 
 let db: TestDatabase;
 let name: string;
@@ -168,6 +170,9 @@ describe('an unfit role', () => {
       stateUrl: '/players/me',
       run: ({ once }) => once(async () => DONE),
     });
+    // By the greeting, in words of ours, and not by the first statement that fails.
+    const { pool } = service.database;
+    await expect(acquire(pool, Date.now() + HANG_MS)).rejects.toThrow(/ON idempotency_records/);
     expect((await send(record, request())).code).toBe('INTERNAL');
     await db.sql(`GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO ${role}`);
     expect((await send(record, request())).status).toBe(200);
