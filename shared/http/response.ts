@@ -120,7 +120,11 @@ function singleHeaders(headers: unknown): Record<string, string | number | boole
 
 /** Without a second value of what a replay sends once: the first answer is like the others. */
 function multiHeaders(headers: unknown, single: unknown) {
-  const elsewhere = new Set(Object.keys(single ?? {}).map((name) => name.toLowerCase()));
+  const elsewhere = new Set(
+    Object.entries(single ?? {})
+      .filter(([, value]) => value !== undefined && value !== null)
+      .map(([name]) => name.toLowerCase()),
+  );
   const entries = namedEntries('multiValueHeaders', headers).flatMap(([name, values]) => {
     const lower = name.toLowerCase();
     judgeValues(`the header ${name} in multiValueHeaders`, values);
@@ -155,12 +159,15 @@ function judgeValues(what: string, values: unknown): void {
 }
 
 function judgeValue(what: string, value: unknown): void {
-  const isCarried = typeof value === 'boolean' || Number.isFinite(value) || isCarriedText(value);
-  if (!isCarried) {
+  if (!isCarried(value)) {
     refuse(
       `${what}: the value must be a finite number, true, false, or text without line breaks, control characters and characters above U+00FF (encodeURIComponent)`,
     );
   }
+}
+
+function isCarried(value: unknown): boolean {
+  return typeof value === 'boolean' || Number.isFinite(value) || isCarriedText(value);
 }
 
 /** Text as a header of HTTP carries it (RFC 9110, section 5.5). */
@@ -174,27 +181,51 @@ function isOurs(name: string): boolean {
 }
 
 /**
- * `response` with the headers that others have put on `other`: hooks that ran before ours
- * (cors) belong to the exchange, whatever becomes of the answer they were put on.
+ * `response`, as a copy, with the headers that others have put on `other`: hooks that ran before
+ * ours (cors) belong to the exchange, whatever becomes of the answer they were put on. What HTTP
+ * cannot carry is left out: nothing may fail any more.
  */
 export function withHeadersOf(other: unknown, response: HttpResponse): HttpResponse {
-  const { headers, multiValueHeaders } = (other ?? {}) as Partial<HttpResponse>;
+  return withAdded(other, response, isOfExchange);
+}
+
+/** The same where `other` is `response`, handed on: whatever was added to it stays, cookies too. */
+export function withAdditionsOf(other: unknown, response: HttpResponse): HttpResponse {
+  const { cookies } = (other ?? {}) as { cookies?: unknown };
+  const isWhole = Array.isArray(cookies) && cookies.every(isCarriedText);
+  const answer = withAdded(other, response, (name) => !isOurs(name));
+  return isWhole ? { ...answer, cookies: [...cookies] } : answer;
+}
+
+function withAdded(
+  other: unknown,
+  response: HttpResponse,
+  isKept: (lowerName: string) => boolean,
+): HttpResponse {
+  const { headers, multiValueHeaders, cookies } = response;
   const own = new Set(
-    [response.headers, response.multiValueHeaders]
-      .flatMap((headers) => Object.keys(headers ?? {}))
+    [headers, multiValueHeaders]
+      .flatMap((each) => Object.keys(each ?? {}))
       .map((name) => name.toLowerCase()),
   );
-  const added = <T>(from: Record<string, T> | undefined) =>
-    Object.entries(from ?? {}).filter(
-      ([name]) => !own.has(name.toLowerCase()) && isOfExchange(name.toLowerCase()),
+  const added = (from: unknown, isCarriedValue: (value: unknown) => boolean) =>
+    Object.entries(typeof from === 'object' && from !== null ? from : {}).filter(
+      ([name, value]) =>
+        !own.has(name.toLowerCase()) &&
+        isKept(name.toLowerCase()) &&
+        TOKEN.test(name) &&
+        isCarriedValue(value),
     );
-  const addedMulti = added(multiValueHeaders);
+  const given = (other ?? {}) as { headers?: unknown; multiValueHeaders?: unknown };
+  const multi = [
+    ...added(given.multiValueHeaders, (values) => Array.isArray(values) && values.every(isCarried)),
+    ...Object.entries(multiValueHeaders ?? {}),
+  ].map(([name, values]): [string, string[]] => [name, [...(values as string[])]]);
   return {
     ...response,
-    headers: { ...Object.fromEntries(added(headers)), ...response.headers },
-    ...(addedMulti.length > 0 && {
-      multiValueHeaders: { ...Object.fromEntries(addedMulti), ...response.multiValueHeaders },
-    }),
+    headers: { ...Object.fromEntries(added(given.headers, isCarried)), ...headers },
+    ...(multi.length > 0 && { multiValueHeaders: Object.fromEntries(multi) }),
+    ...(cookies && { cookies: [...cookies] }),
   };
 }
 

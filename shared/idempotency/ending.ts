@@ -8,7 +8,7 @@ import type { Request } from '@middy/core';
 import type { Context as LambdaContext } from 'aws-lambda';
 import { errorResponse, type HttpResponse, isRefusal, Problem } from '../http/problems.ts';
 import type { HttpEvent } from '../http/request.ts';
-import { withHeadersOf } from '../http/response.ts';
+import { withAdditionsOf, withHeadersOf } from '../http/response.ts';
 import type { Verdict } from './once.ts';
 import { type HandlerFault, NO_REQUEST, type Reporter, tell } from './reports.ts';
 
@@ -67,7 +67,9 @@ export async function answerReturn<Context extends LambdaContext>(
   if ('response' in verdict) {
     const isSame = isResponse(verdict.response, returned, returned === state.handed);
     judge(state, options, isEarly ? 'not_awaited' : isSame ? undefined : 'response_changed');
-    if (!isSame) request.response = withHeadersOf(returned, verdict.response);
+    // Never the handler's own object: it may hold by now what JSON or HTTP cannot carry.
+    const answer = isSame ? withAdditionsOf : withHeadersOf;
+    request.response = answer(returned, verdict.response);
     return;
   }
   // What the work itself threw, a handler may turn into a refusal of its own.

@@ -61,7 +61,9 @@ export function problemOutcome(problem: Problem): Lowercase<ProblemCode> {
 /** Reports what may be reported: a reporter that throws never changes an answer. */
 export function tell(report: Reporter, told: Report): boolean {
   try {
-    report(told);
+    const telling: unknown = report(told);
+    // One that is asynchronous, which the type does not keep out.
+    if (telling instanceof Promise) telling.catch((error: unknown) => countFailure(report, error));
     return true;
   } catch (error) {
     countFailure(report, error);
@@ -70,10 +72,12 @@ export function tell(report: Reporter, told: Report): boolean {
 }
 
 function countFailure(report: Reporter, error: unknown): void {
+  const failed: Report = { outcome: 'report_failed', layer: 'request', ...NO_REQUEST, error };
   try {
-    report({ outcome: 'report_failed', layer: 'request', ...NO_REQUEST, error });
+    const telling: unknown = report(failed);
+    if (telling instanceof Promise) telling.catch(() => reportToConsole(failed));
   } catch {
-    reportToConsole({ outcome: 'report_failed', layer: 'request', ...NO_REQUEST, error });
+    reportToConsole(failed);
   }
 }
 

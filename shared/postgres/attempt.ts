@@ -114,6 +114,8 @@ async function commit(
     const { tag, lastRow } = await transaction.commit<{ markedAtMs: number }>(keepWrites, last);
     throwIfEndedEarly(transaction);
     if (tag === 'COMMIT') return { kind: 'committed', markedAtMs: lastRow?.markedAtMs };
+    // Of an answer that is neither nothing may be concluded.
+    if (tag !== 'ROLLBACK') throw new Error(`COMMIT was answered with ${tag}`);
     const cause = transaction.firstError();
     const message =
       'The work swallowed an error that had aborted its transaction: nothing was committed.';

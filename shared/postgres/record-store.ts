@@ -29,7 +29,7 @@ import {
 import { setbackAtClaim, setbackAtConnect } from './setbacks.ts';
 import { answeredAtOnce } from './silence.ts';
 import { meaningOf } from './sqlstate.ts';
-import { enterTransaction, type Tx } from './transaction.ts';
+import { enterTransaction, handled, type Tx } from './transaction.ts';
 
 export interface RecordStoreOptions {
   readonly database: Database;
@@ -165,7 +165,7 @@ function openUnclaimed(
 }
 
 function withLease(attempt: Attempt<Tx>, renewLease: () => Promise<void>): Attempt<RecordTx> {
-  return { ...attempt, tx: { ...attempt.tx, renewLease } };
+  return { ...attempt, tx: { ...attempt.tx, renewLease: () => handled(renewLease()) } };
 }
 
 /** Renewing twice is renewing once, so a connection that goes silent or is lost costs a new one. */

@@ -38,6 +38,8 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
 export function meaningOf(error: unknown): Meaning | undefined {
   if (isDatabaseError(error)) {
     const code = error.code ?? '';
+    // Of the server's own: a wrong number of values, a NUL. A pooler says FATAL with it.
+    if (code === '08P01' && error.severity === 'ERROR') return 'permanent';
     return MEANINGS[code] ?? (code.startsWith('08') ? 'connection' : 'permanent');
   }
   return isConnectionLoss(error) ? 'connection' : undefined;

@@ -1,6 +1,7 @@
 /**
- * Which statement of a text would end the transaction, begin another, or hand it over to
- * somebody (two-phase commit). Savepoints do none of this, ROLLBACK TO included.
+ * Which statement of a text would end the transaction, begin another, hand it over to somebody
+ * (two-phase commit), or change the session behind it. Savepoints do none of this, ROLLBACK TO
+ * included.
  *
  * Reads as Postgres' lexer does, as far as it must: comments (block comments nest), empty
  * statements, quoted texts. A text that it reads wrongly is still refused by the server,
@@ -21,8 +22,13 @@ export function transactionControlIn(text: string): string | undefined {
 
 const ENDING_OR_BEGINNING = new Set(['BEGIN', 'START', 'COMMIT', 'END', 'ABORT', 'ROLLBACK']);
 
+/** What SET says of this transaction alone. */
+const OF_TRANSACTION = new Set(['LOCAL', 'TRANSACTION', 'CONSTRAINTS']);
+
 function isControl(first: string, second: string, third: string): boolean {
   if (first === 'PREPARE') return second === 'TRANSACTION';
+  if (first === 'RESET') return true;
+  if (first === 'SET') return !OF_TRANSACTION.has(second);
   if (!ENDING_OR_BEGINNING.has(first)) return false;
   const isNoise = second === 'WORK' || second === 'TRANSACTION';
   return !(first === 'ROLLBACK' && (isNoise ? third : second) === 'TO');
@@ -35,7 +41,7 @@ function startOfStatement(text: string, from: number): number {
   return at;
 }
 
-const WORD = /[a-z]+/iy;
+const WORD = /[a-z_\u0080-\uffff][\w$\u0080-\uffff]*/iy;
 
 /** The first three words, in upper case; fewer where something else than a word comes first. */
 function wordsAt(text: string, from: number): string[] {

@@ -5,6 +5,7 @@ import { nowMs } from '../clock.ts';
 import type { Entered } from './attempt.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
 import { answeredAtOnce, cut } from './silence.ts';
+import { meaningOf } from './sqlstate.ts';
 import { transactionControlIn } from './transaction-control.ts';
 
 /** The work's handle on the transaction. Refuses queries once the work has settled. */
@@ -116,8 +117,9 @@ export function openTransaction(options: TransactionOptions): Transaction {
   );
 
   const sendWork: Send = async (text, values) => {
-    if (isSettled) throw new Error('tx.query: the work has settled, so this query was not sent');
     if (!options.pipeline) await begun;
+    // Behind the wait: the work may have settled meanwhile.
+    if (isSettled) throw new Error('tx.query: the work has settled, so this query was not sent');
     const answer = wire.sendExtended<never>(text, values);
     answer.catch(() => {}); // Judged behind `begun`, whose error outranks it.
     await begun;
@@ -127,6 +129,8 @@ export function openTransaction(options: TransactionOptions): Transaction {
   let refusal: Error | undefined;
 
   const query: Tx['query'] = async (text, values) => {
+    assertStatement(text, values);
+    if (COPY_IN.test(text)) throw copyError();
     const control = transactionControlIn(text);
     if (control !== undefined) {
       refusal ??= refusalOf(control);
@@ -173,16 +177,36 @@ export function openTransaction(options: TransactionOptions): Transaction {
   };
 }
 
+const COPY_IN = /^\s*COPY\b[^;]*\bFROM\s+STDIN\b/i;
+
+/** The server would wait for rows until the deadline. */
+function copyError(): Error {
+  return new Error(
+    'tx.query: COPY … FROM STDIN was not sent, since nothing here can send the rows. Use INSERT … SELECT * FROM unnest($1::text[], …).',
+  );
+}
+
+/** pg takes more than texts, such as objects that write to the socket themselves. */
+function assertStatement(text: unknown, values: unknown): asserts text is string {
+  if (typeof text === 'string' && (values === undefined || Array.isArray(values))) return;
+  throw new TypeError('tx.query takes a text and, for $1, $2 and so on, an array of values');
+}
+
 /**
  * On a duplicate every query of the work rejects; one that nobody awaits would end the process
  * as an unhandled rejection, though the attempt itself ends as it should.
  */
-function handled<T>(promise: Promise<T>): Promise<T> {
+export function handled<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});
   return promise;
 }
 
 function refusalOf(control: string): Error {
+  if (control === 'SET' || control === 'RESET') {
+    return new Error(
+      `tx.query: ${control} was not sent. It outlives the transaction, so the next request on this connection would run under it. Use SET LOCAL.`,
+    );
+  }
   return new Error(
     `tx.query: ${control} was not sent. The transaction belongs to the request: it holds the claim, and COMMIT follows when the work has returned. To undo a part of the work use tx.savepoint(fn); to undo all of it, throw.`,
   );
@@ -290,21 +314,26 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
     new Promise((resolve, reject) => {
       if (pipeline) corkWrites(client);
       let isAnswered = false;
-      const onAnswer = (error: Error | null, result: QueryResult<Row>) => {
+      const onAnswer = (error: Error | null, result?: QueryResult<Row>) => {
         // pg calls back twice for a value that it cannot serialise.
         if (!isAnswered) answered++;
         isAnswered = true;
-        if (error) firstError ??= error;
+        // By the result: a value's own toPostgres may throw anything, undefined included.
+        if (result === undefined) {
+          // What failed on this side has aborted nothing on the server.
+          if (meaningOf(error) !== undefined) firstError ??= error;
+          reject(error ?? new Error('tx.query: a value could not be sent'));
+          return;
+        }
         // ROLLBACK TO, and not the tag of a COMMIT that failed: what failed is undone.
-        else if (result.command === 'ROLLBACK' && !isEndExpected) firstError = undefined;
-        if (error) reject(error);
-        else resolve(result);
+        if (result.command === 'ROLLBACK' && !isEndExpected) firstError = undefined;
+        resolve(result);
       };
       // With a callback, and an object of options only where no values choose the extended
       // protocol: pg clones the object at the cost of the whole rest.
       const needsMode = isExtended && !values?.length;
       const query = needsMode ? ({ text, queryMode: 'extended' } as QueryConfig) : text;
-      client.query(query as string, values as unknown[], onAnswer);
+      client.query(query as string, values as unknown[], onAnswer as never);
     });
 
   const sender =

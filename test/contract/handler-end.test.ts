@@ -6,6 +6,7 @@ import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import {
   createDatabase,
+  type FastPath,
   type Handler,
   type HttpEvent,
   type HttpResponse,
@@ -21,7 +22,7 @@ import {
   type Work,
 } from '../../shared/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
-import { httpEvent, newKey } from '../support/requests.ts';
+import { answerOf, httpEvent, lambdaContext, newKey } from '../support/requests.ts';
 import { ask, openRoad, type Road } from './support.ts';
 
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
@@ -53,11 +54,17 @@ interface Extras {
   readonly inner?: Step;
   readonly outer?: Step;
   readonly store?: Store<Tx>;
+  readonly fastPath?: FastPath;
+  /** Told beside `reports`. */
+  readonly report?: (told: Report) => void;
 }
 
-function lambda(run: Run, { inner, outer, store }: Extras = {}): Handler {
+function lambda(run: Run, { inner, outer, store, fastPath, ...extras }: Extras = {}): Handler {
   const { config, database } = road.service;
-  const report = (told: Report) => reports.push(told);
+  const report = (told: Report) => {
+    reports.push(told);
+    return extras.report?.(told);
+  };
   const stack = middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({
     timeoutEarlyInMillis: 0,
   }).use(problemResponses({ report }) as Step);
@@ -65,7 +72,7 @@ function lambda(run: Run, { inner, outer, store }: Extras = {}): Handler {
   stack.use(
     idempotency<Tx>({
       store: store ?? markerStore({ database, retentionMs: config.retentionMs }),
-      fastPath: NO_FAST_PATH,
+      fastPath: fastPath ?? NO_FAST_PATH,
       keyMode: 'required',
       storedBodyBytesMax: 100_000,
       answerMarginMs: 1000,
@@ -506,3 +513,76 @@ describe.each(['inner', 'outer'] as const)(
 );
 
 const SORRY: HttpResponse = { statusCode: 500, headers: { 'x-sorry': 'yes' }, body: 'sorry' };
+
+describe('core 3: the answer is never the object that the handler holds', () => {
+  type Spoil = (response: HttpResponse) => unknown;
+  test.each<[string, Spoil]>([
+    ['a member that JSON cannot say', (response) => ({ ...response, trace: 5n })],
+    [
+      'a cycle',
+      (response) => {
+        const spoiled = { ...response } as Record<string, unknown>;
+        spoiled['self'] = spoiled;
+        return spoiled;
+      },
+    ],
+    ['a header that is a BigInt', (response) => withHeader(response, 5n)],
+    ['a header with a line break', (response) => withHeader(response, 'a\nb')],
+    ['no headers any more', ({ headers: _, ...response }) => response],
+    ['another ETag', (response) => ({ ...response, headers: { ...response.headers, etag: 'x' } })],
+  ])('%s', async (_, spoil) => {
+    const { event, principal } = await newRequest();
+    const handler = lambda(async ({ once }) => spoil(await once(takeOne(principal))));
+    const answer = await handler(event, lambdaContext());
+    expect(JSON.parse(JSON.stringify(answer))).toMatchObject({ statusCode: 201, body: DONE.body });
+    expect(answer.headers).toMatchObject({ etag: '"2"' });
+    expect(answer.headers).toHaveProperty('idempotency-expires');
+    expect(answer.headers).not.toHaveProperty('x-spoiled');
+    await expectCommitted(principal);
+  });
+
+  test('what a hook inside adds is kept: headers, and cookies', async () => {
+    const { event, principal } = await newRequest();
+    const inner: Step = {
+      after: (request) => {
+        const response = request.response as HttpResponse;
+        response.headers = { ...response.headers, 'set-cookie': 'a=b', 'x-frame-options': 'DENY' };
+        response.cookies = ['c=d'];
+      },
+    };
+    const handler = lambda(({ once }) => once(takeOne(principal)), { inner });
+    const answer = await handler(event, lambdaContext());
+    expect(answer.headers).toMatchObject({ 'set-cookie': 'a=b', 'x-frame-options': 'DENY' });
+    expect(answer.cookies).toEqual(['c=d']);
+    expect(faults()).toEqual([]);
+  });
+});
+
+function withHeader(response: HttpResponse, value: unknown) {
+  return { ...response, headers: { ...response.headers, 'x-spoiled': value } };
+}
+
+test('core 18: a fast path that never answers costs no more than the time of the request', async () => {
+  const { event, principal } = await newRequest();
+  const never = () => new Promise<never>(() => {});
+  const handler = lambda(({ once }) => once(takeOne(principal)), {
+    fastPath: { claim: async () => ({ kind: 'claimed' }), publish: never, release: never },
+  });
+  expectDone(answerOf(await handler(event, lambdaContext(3000))));
+  await expectCommitted(principal);
+});
+
+test('a reporter that is asynchronous and rejects is counted, and ends no process', async () => {
+  const { event, principal } = await newRequest();
+  let isFirst = true;
+  const handler = lambda(({ once }) => once(takeOne(principal)), {
+    report: (async () => {
+      if (!isFirst) return;
+      isFirst = false;
+      throw new Error('no space left on the metrics');
+    }) as never,
+  });
+  expectDone(await ask(handler, event));
+  await new Promise(setImmediate);
+  expect(reports.map(({ outcome }) => outcome)).toContain('report_failed');
+});

@@ -26,7 +26,7 @@ describe('the meaning of a code', () => {
     ['08000', 'connection'],
     ['08003', 'connection'],
     ['08006', 'connection'],
-    ['08P01', 'connection'],
+    ['08P01', 'permanent'],
     ['23505', 'permanent'],
     ['23514', 'permanent'],
     ['22003', 'permanent'],
@@ -37,6 +37,10 @@ describe('the meaning of a code', () => {
     [undefined, 'permanent'],
   ])('%s: %s', (code, meaning) => {
     expect(meaningOf(databaseError(code))).toBe(meaning);
+  });
+
+  test('08P01 with FATAL is a pooler that has no server for us, and no mistake of the statement', () => {
+    expect(meaningOf(databaseError('08P01', 'FATAL'))).toBe('connection');
   });
 
   test('a second copy of the class, as a bundle may have, is known by its members', () => {

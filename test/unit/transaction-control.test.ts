@@ -19,6 +19,9 @@ describe('C115: a statement that ends or begins a transaction is recognised in a
     ['INSERT INTO t VALUES (1); COMMIT; BEGIN', 'COMMIT'],
     [`SELECT 'a;b' || "c;d" || E'\\';' || $$;$$ || $x$;$$;$x$; ROLLBACK`, 'ROLLBACK'],
     ['SELECT 1 /* ; */ -- ;\n ; /**/ commit', 'COMMIT'],
+    ['SET search_path = x', 'SET'],
+    ['set session authorization x', 'SET'],
+    ['RESET role', 'RESET'],
   ])('%j is %s', (text, control) => {
     expect(transactionControlIn(text)).toBe(control);
   });
@@ -38,6 +41,10 @@ describe('C115: what neither ends nor begins a transaction passes', () => {
     'ROLLBACK WORK -- back\n TO x',
     'PREPARE plan AS SELECT 1',
     'SET LOCAL search_path = tenant',
+    'SET TRANSACTION READ ONLY',
+    'set constraints all deferred',
+    'PREPARE transaction_1 AS SELECT 1',
+    'UPDATE t SET a = 1',
     `SELECT 'x'; -- COMMIT`,
     `SELECT ';COMMIT'`,
     `SELECT E'\\';COMMIT'`,

@@ -308,6 +308,102 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     });
   });
 
+  test('C122: what a savepoint sends when it is over is refused, so that no half of it stays', async () => {
+    const request = await newRequest();
+    const late = Promise.withResolvers<void>();
+    const handler = handlerOf(async (tx, principal) => {
+      let isLateRefused = false;
+      const slow = async () => {
+        await takeCoin(tx, principal);
+        await late.promise;
+        const refused = [tx.query('SELECT 1'), tx.restart(), tx.savepoint(async () => {})];
+        const settled = await Promise.allSettled(refused);
+        isLateRefused = settled.every(({ status }) => status === 'rejected');
+      };
+      let running: Promise<void> | undefined;
+      await tx
+        .savepoint(async () => {
+          running = slow();
+          throw new Error('took too long');
+        })
+        .catch(() => {});
+      await takeCoin(tx, principal);
+      late.resolve();
+      await running;
+      return { statusCode: 200, body: String(isLateRefused) };
+    });
+    expect(await send(handler, request)).toMatchObject({ status: 200, text: 'true' });
+    expect((await playerOf(db, request.principal)).coins).toBe(999);
+  });
+
+  test.each([
+    ['SET search_path = pg_temp', 'SET'],
+    ['/* for all */ reset all', 'RESET'],
+  ])(
+    'core 24: %s is refused, since it would reach the next request on the connection',
+    async (text, word) => {
+      let message = '';
+      const handler = handlerOf(async (tx) => {
+        await tx.query(text).catch((error: Error) => {
+          message = error.message;
+        });
+        return DONE;
+      });
+      expect((await send(handler, await newRequest())).status).toBe(500);
+      expect(message).toMatch(new RegExp(`${word} was not sent.*SET LOCAL`));
+    },
+  );
+
+  test('what is no text, no list of values, or COPY from a client is refused before it is sent', async () => {
+    const request = await newRequest();
+    const handler = handlerOf(async (tx, principal) => {
+      const submittable = { startsWith: () => false, submit: () => {} };
+      for (const [text, values] of [
+        [submittable],
+        [undefined],
+        ['SELECT 1', 'x'],
+        ['COPY t FROM STDIN'],
+      ]) {
+        await expect(tx.query(text as never, values as never)).rejects.toThrow(/tx\.query/);
+      }
+      return takeCoin(tx, principal);
+    });
+    expect((await send(handler, request)).status).toBe(200);
+    expect((await playerOf(db, request.principal)).coins).toBe(999);
+  });
+
+  test.each([undefined, null, 0, ''])(
+    'a value whose own conversion throws %j fails its query, and COMMIT means what it says',
+    async (thrown) => {
+      const request = await newRequest();
+      const handler = handlerOf(async (tx, principal) => {
+        const value = {
+          toPostgres: () => {
+            throw thrown;
+          },
+        };
+        await expect(tx.query('SELECT $1::text', [value])).rejects.toThrow();
+        return takeCoin(tx, principal);
+      });
+      expect((await send(handler, request)).status).toBe(200);
+      expect((await playerOf(db, request.principal)).coins).toBe(999);
+    },
+  );
+
+  test.each(['SELECT $1::text', 'SELECT 1 WHERE $2::int = 1'])(
+    'a wrong number of values is a mistake and no outage: %s',
+    async (text) => {
+      let runs = 0;
+      const handler = handlerOf(async (tx) => {
+        runs++;
+        await tx.query(text, [1, 2, 3]);
+        return DONE;
+      });
+      const answer = await send(handler, await newRequest());
+      expect([answer.status, answer.code, runs]).toEqual([500, 'INTERNAL', 1]);
+    },
+  );
+
   test('core 24: a value that cannot be sent fails its query, and the connection goes on', async () => {
     const request = await newRequest();
     const service = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
