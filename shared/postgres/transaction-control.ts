@@ -55,9 +55,13 @@ function wordsAt(text: string, from: number): string[] {
   return words;
 }
 
-/** A quoted text: standard, with backslashes, an identifier, or dollar-quoted. */
+/**
+ * A quoted text: with backslashes, standard, an identifier, or dollar-quoted. A doubled quote is the
+ * end of one and the beginning of the next. Without alternatives in a loop, which would overflow
+ * the stack on a literal of some megabytes.
+ */
 const QUOTED =
-  /\be'(?:[^'\\]|''|\\[\s\S])*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([a-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$[\s\S]*?\$\1\$/iy;
+  /\be'[^'\\]*(?:(?:\\[\s\S]|'')[^'\\]*)*'|'[^']*'|"[^"]*"|\$([a-z_\u0080-\uffff][\w\u0080-\uffff]*)?\$[\s\S]*?\$\1\$/iy;
 
 /** The semicolon that ends the statement, or the end of the text. */
 function endOfStatement(text: string, from: number): number {

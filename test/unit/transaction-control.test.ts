@@ -59,3 +59,18 @@ describe('C115: what neither ends nor begins a transaction passes', () => {
     expect(transactionControlIn(text)).toBeUndefined();
   });
 });
+
+test('a literal of many megabytes is read through', () => {
+  const long = 'x'.repeat(20_000_000);
+  for (const literal of [`'${long}'`, `E'${long}'`, `"${long}"`, `$$${long}$$`]) {
+    expect(transactionControlIn(`SELECT ${literal}; COMMIT`)).toBe('COMMIT');
+    expect(transactionControlIn(`SELECT ${literal};`)).toBeUndefined();
+  }
+});
+
+test('doubled quotes and backslashes end no literal', () => {
+  for (const text of [`SELECT 'a'';COMMIT'`, `SELECT E'a''\\';COMMIT'`, `SELECT "a"";COMMIT"`]) {
+    expect(transactionControlIn(text)).toBeUndefined();
+    expect(transactionControlIn(`${text}; COMMIT`)).toBe('COMMIT');
+  }
+});
