@@ -10,6 +10,7 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../../support/database.ts';
+import { PATIENT } from '../../support/patience.ts';
 import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
@@ -33,7 +34,10 @@ async function newPlayer(coins = 1000): Promise<string> {
 describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
   'conflicts, pipelining $pipeline',
   ({ pipeline }) => {
-    const service = () => testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '10' });
+    // Thirty at once wait for ten connections: on a busy machine for longer than a place in the
+    // pool is waited for otherwise.
+    const service = () =>
+      testService(db, { ...PATIENT, BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '10' });
 
     test('C59 ten writers of one row all get through', async () => {
       const principal = await newPlayer();
