@@ -1,4 +1,4 @@
-/** One value for all migrations: when it changes, CloudFormation calls functions/migrate.ts again. */
+/** One value for all migrations: when it changes, CloudFormation calls functions/operations/migrate.ts again. */
 const { createHash } = require('node:crypto');
 const { readdirSync, readFileSync } = require('node:fs');
 const { join } = require('node:path');

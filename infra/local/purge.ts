@@ -5,12 +5,12 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual, parseArgs } from 'node:util';
-import { openPurge, type PurgeTools } from '../../shared/compose-purge.ts';
-import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
-import { atFullSpeed, paceByRate } from '../../shared/purge/pace.ts';
-import type { Retention } from '../../shared/purge/retentions.ts';
-import type { Course, SweepList } from '../../shared/purge/sweeps.ts';
-import type { PurgeRun } from '../../shared/purge/worker.ts';
+import { atFullSpeed, paceByRate } from '../../shared/postgres/purge/pace.ts';
+import type { Retention } from '../../shared/postgres/purge/retentions.ts';
+import type { Course, SweepList } from '../../shared/postgres/purge/sweeps.ts';
+import type { PurgeRun } from '../../shared/postgres/purge/worker.ts';
+import { type Config, ConfigError, loadConfig } from '../../shared/service/config.ts';
+import { openPurge, type PurgeTools } from '../../shared/service/purge.ts';
 import { runningInstance } from './control-client.ts';
 import { type Environment, environment, forgetPostgresVariables } from './environment.ts';
 import { complain, print } from './output.ts';

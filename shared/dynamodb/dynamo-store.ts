@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { CancellationReason } from '@aws-sdk/client-dynamodb';
-import { nowMs } from '../clock.ts';
+import { nowMs } from '../core/clock.ts';
 import {
   type Attempt,
   type Completion,
@@ -12,8 +12,8 @@ import {
   SILENCE_MS,
   type Store,
   type Unprotected,
-} from '../idempotency/contract.ts';
-import { setbackOf, setbackOfReasons, unavailable } from './errors.ts';
+} from '../core/contract.ts';
+import { setbackOf, setbackOfReasons, unavailable } from './classify-error.ts';
 import { answerOfMarker, markerItem, markerKey } from './marker-item.ts';
 import { type Item, readItem, type Table } from './table.ts';
 import { transact } from './transact.ts';

@@ -2,9 +2,9 @@
  * The marker: the item whose being there says that a key was used up, and that holds
  * what was answered. It is put in the transaction that makes the effect.
  */
-import type { Mutation, Setback, StoredResponse } from '../idempotency/contract.ts';
-import { areComparable } from '../idempotency/fingerprint.ts';
-import { decodeStored, encodeStored } from '../idempotency/stored-format.ts';
+import type { Mutation, Setback, StoredResponse } from '../core/contract.ts';
+import { areComparable } from '../core/fingerprint.ts';
+import { decodeStored, encodeStored } from '../http/stored-format.ts';
 import type { Item } from './table.ts';
 
 /** The table's time-to-live attribute: whole seconds since the epoch. */

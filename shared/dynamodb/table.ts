@@ -1,6 +1,6 @@
 import { type AttributeValue, DynamoDBClient, GetItemCommand } from '@aws-sdk/client-dynamodb';
-import { nowMs } from '../clock.ts';
-import { asProblem } from './errors.ts';
+import { nowMs } from '../core/clock.ts';
+import { asProblem } from './classify-error.ts';
 
 export interface TableOptions {
   readonly name: string;

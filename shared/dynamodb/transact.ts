@@ -5,7 +5,7 @@ import {
   TransactionCanceledException,
   TransactWriteItemsCommand,
 } from '@aws-sdk/client-dynamodb';
-import { isNo } from './errors.ts';
+import { isNo } from './classify-error.ts';
 import { until } from './table.ts';
 import type { Write } from './work.ts';
 

@@ -1,6 +1,6 @@
 import type { TransactWriteItem } from '@aws-sdk/client-dynamodb';
+import type { Work } from '../core/contract.ts';
 import type { HttpResponse, Problem } from '../http/problems.ts';
-import type { Work } from '../idempotency/contract.ts';
 import type { Table } from './table.ts';
 
 /**

@@ -13,10 +13,10 @@ import {
   type Setback,
   SILENCE_MS,
   type Unprotected,
-} from '../idempotency/contract.ts';
+} from '../core/contract.ts';
+import { setbackAtClaim, setbackInWork } from './classify-error.ts';
 import { fateOfCommit, type Mark } from './commit-fate.ts';
 import type { Database } from './pool.ts';
-import { setbackAtClaim, setbackInWork } from './setbacks.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
 import {
   openTransaction,

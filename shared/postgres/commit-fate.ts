@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { nowMs } from '../clock.ts';
+import { nowMs } from '../core/clock.ts';
 import { acquire, type Database } from './pool.ts';
 import { meaningOf } from './sqlstate.ts';
 

@@ -9,8 +9,8 @@
  * empty: with every part it takes 2 to 2.5 times a bare SELECT, a third of opening the connection.
  */
 import { type ClientBase, DatabaseError } from 'pg';
-import { nowMs } from '../clock.ts';
-import { ConfigError } from '../config-error.ts';
+import { nowMs } from '../core/clock.ts';
+import { ConfigError } from '../core/config-error.ts';
 import { answeredAtOnce, SilenceError } from './silence.ts';
 
 /** An expression in the SELECT of the greeting. */

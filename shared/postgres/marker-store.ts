@@ -1,10 +1,10 @@
-import type { Mutation, Store, Unprotected } from '../idempotency/contract.ts';
+import type { Mutation, Store, Unprotected } from '../core/contract.ts';
 import { type AttemptPlan, openAttempt } from './attempt.ts';
+import { setbackAtConnect } from './classify-error.ts';
 import { needsPart } from './greeting.ts';
 import { claimMarker, markOfMarker } from './markers.ts';
 import { acquire, type Database } from './pool.ts';
 import { promiseRetention } from './promise.ts';
-import { setbackAtConnect } from './setbacks.ts';
 import { enterTransaction, type Tx } from './transaction.ts';
 
 export interface MarkerStoreOptions {

@@ -1,5 +1,5 @@
 import type { QueryResultRow } from 'pg';
-import type { Mutation } from '../idempotency/contract.ts';
+import type { Mutation } from '../core/contract.ts';
 import type { Entered } from './attempt.ts';
 import type { Mark } from './commit-fate.ts';
 import { toMicros } from './microseconds.ts';

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { parseIntoClientConfig } from 'pg-connection-string';
-import { nowMs } from '../clock.ts';
-import { ConfigError } from '../config-error.ts';
-import { checkPostgresUrl } from '../server-urls.ts';
+import { nowMs } from '../core/clock.ts';
+import { ConfigError } from '../core/config-error.ts';
+import { checkPostgresUrl } from '../core/server-urls.ts';
 import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
 import { cut, SilenceError } from './silence.ts';
 import { isDefiniteFailure } from './sqlstate.ts';

@@ -1,6 +1,6 @@
 import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
-import { nowMs } from '../clock.ts';
-import { problemOf } from '../idempotency/setbacks.ts';
+import { nowMs } from '../core/clock.ts';
+import { problemOf } from '../http/outcome-problem.ts';
 import { acquire, type Database, isFaultOfOurs, type Queryable } from './pool.ts';
 import { answeredAtOnce, cut } from './silence.ts';
 import { isDefiniteFailure, meaningOf } from './sqlstate.ts';

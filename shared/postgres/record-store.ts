@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PoolClient } from 'pg';
-import { nowMs } from '../clock.ts';
+import { nowMs } from '../core/clock.ts';
 import {
   type Attempt,
   LeaseLostError,
@@ -9,9 +9,10 @@ import {
   type Setback,
   SILENCE_MS,
   type Store,
-} from '../idempotency/contract.ts';
-import { decodeStored } from '../idempotency/stored-format.ts';
+} from '../core/contract.ts';
+import { decodeStored } from '../http/stored-format.ts';
 import { openAttempt } from './attempt.ts';
+import { setbackAtClaim, setbackAtConnect } from './classify-error.ts';
 import { acquire, type Database } from './pool.ts';
 import { promiseRetention } from './promise.ts';
 import {
@@ -26,7 +27,6 @@ import {
   type RecordClaim,
   releaseValues,
 } from './records.ts';
-import { setbackAtClaim, setbackAtConnect } from './setbacks.ts';
 import { answeredAtOnce } from './silence.ts';
 import { meaningOf } from './sqlstate.ts';
 import { enterTransaction, handled, type Tx } from './transaction.ts';

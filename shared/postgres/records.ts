@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ClientBase, QueryResultRow } from 'pg';
-import type { Mutation, StoredResponse } from '../idempotency/contract.ts';
-import { encodeStored } from '../idempotency/stored-format.ts';
+import type { Mutation, StoredResponse } from '../core/contract.ts';
+import { encodeStored } from '../http/stored-format.ts';
 import type { Mark } from './commit-fate.ts';
 import { type GreetingPart, needsPart } from './greeting.ts';
 import { hasRested } from './pool.ts';

@@ -1,7 +1,7 @@
 import type { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
-import { nowMs } from '../clock.ts';
+import { nowMs } from '../core/clock.ts';
 import type { Entered } from './attempt.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
 import { answeredAtOnce, cut } from './silence.ts';

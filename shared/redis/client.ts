@@ -1,6 +1,6 @@
 import { Cluster, Redis } from 'ioredis';
-import { monotonicMs } from '../clock.ts';
-import { checkRedisUrl } from '../server-urls.ts';
+import { monotonicMs } from '../core/clock.ts';
+import { checkRedisUrl } from '../core/server-urls.ts';
 import { createCluster, type NodeOptions } from './cluster.ts';
 import { type IssuedPassword, signInWith } from './credentials.ts';
 import { TlsConnector } from './tls.ts';

@@ -1,5 +1,5 @@
-import type { Mutation, Sight, StoredResponse } from '../idempotency/contract.ts';
-import { isKept } from '../idempotency/stored-format.ts';
+import type { Mutation, Sight, StoredResponse } from '../core/contract.ts';
+import { isKept } from '../http/stored-format.ts';
 
 /** Goes up with every change of the format; entries of other versions are not read. */
 const ENTRY_VERSION = 1;

@@ -2,10 +2,10 @@
  * Redis in front of a store that keeps its responses itself: a cache of completed
  * responses and nothing else. It holds no claim, so there is none to lose.
  */
-import type { FastPath, Mutation } from '../idempotency/contract.ts';
+import type { FastPath, Mutation } from '../core/contract.ts';
+import { type FastPathOptions, insist, openGuard } from './circuit-breaker.ts';
 import { firstConnection } from './client.ts';
 import { decode, encodeCompleted } from './entries.ts';
-import { type FastPathOptions, insist, openGuard } from './guard.ts';
 import { entryNames } from './keys.ts';
 
 export interface ResponseCacheOptions extends FastPathOptions {

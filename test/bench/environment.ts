@@ -3,7 +3,7 @@
  * request at a time as it is told to. What the function prints goes nowhere.
  */
 import { randomUUID } from 'node:crypto';
-import type { Handler } from '../../shared/handlers.ts';
+import type { Handler } from '../../shared/service/handlers.ts';
 import { httpEvent, lambdaContext } from '../support/requests.ts';
 
 export interface RunRequest {

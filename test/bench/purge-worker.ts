@@ -1,7 +1,7 @@
 import type pg from 'pg';
-import { markerTable } from '../../shared/purge/expiring-table.ts';
-import { paceByTime } from '../../shared/purge/pace.ts';
-import { sweepExpired } from '../../shared/purge/sweep.ts';
+import { markerTable } from '../../shared/postgres/purge/expiring-table.ts';
+import { paceByTime } from '../../shared/postgres/purge/pace.ts';
+import { sweepExpired } from '../../shared/postgres/purge/sweep.ts';
 
 /** One scheduled worker alone, with so much time, at the pace that it has then. Answers the rows. */
 export async function purgeAtItsPace(

@@ -1,8 +1,8 @@
 /** The purge against the classic statement, against one big DELETE, and next to traffic. */
 import type pg from 'pg';
-import { markerTable } from '../../shared/purge/expiring-table.ts';
-import { atFullSpeed } from '../../shared/purge/pace.ts';
-import { type SweepReport, sweepExpired } from '../../shared/purge/sweep.ts';
+import { markerTable } from '../../shared/postgres/purge/expiring-table.ts';
+import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
+import { type SweepReport, sweepExpired } from '../../shared/postgres/purge/sweep.ts';
 import { measureClaims } from './purge-claims.ts';
 import { measureSteadyState } from './purge-steady.ts';
 import { countMarkers, createTemplate, deleteAll, deleteClassic, fill } from './purge-table.ts';

@@ -1,8 +1,8 @@
 /** Durable records: what a first request costs, how fast they are purged, and what an index is worth. */
 import type pg from 'pg';
-import { atFullSpeed } from '../../shared/purge/pace.ts';
-import { completedRecords } from '../../shared/purge/record-sweeps.ts';
-import { sweepExpired } from '../../shared/purge/sweep.ts';
+import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
+import { completedRecords } from '../../shared/postgres/purge/record-sweeps.ts';
+import { sweepExpired } from '../../shared/postgres/purge/sweep.ts';
 import { measureFirstRequests } from './records-first.ts';
 import type { BenchRun, Outcome } from './run.ts';
 import { backendCpuSeconds, median, openStage, rounded, type Stage } from './stage.ts';

@@ -1,6 +1,6 @@
 /** Tables as full as they are in operation, and what a row of them takes on disk. */
 import type pg from 'pg';
-import { encodeStored } from '../../shared/idempotency/stored-format.ts';
+import { encodeStored } from '../../shared/http/stored-format.ts';
 import type { BenchRun } from './run.ts';
 import { rounded, type Stage } from './stage.ts';
 

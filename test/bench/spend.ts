@@ -1,7 +1,7 @@
 /** One player spends one coin: unprotected, and as a first request under a store. */
 import type pg from 'pg';
-import { NO_FAST_PATH, type Store } from '../../shared/idempotency/contract.ts';
-import { runOnce } from '../../shared/idempotency/once.ts';
+import { NO_FAST_PATH, type Store } from '../../shared/core/contract.ts';
+import { runOnce } from '../../shared/core/once.ts';
 import { createDatabase, type Database } from '../../shared/postgres/pool.ts';
 import type { Tx } from '../../shared/postgres/transaction.ts';
 

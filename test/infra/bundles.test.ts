@@ -19,9 +19,9 @@ const HANDLERS: Record<string, string> = {
   getPurchase: 'purchases/get-purchase',
   awardBadge: 'badges/award-badge',
   getBadges: 'badges/get-badges',
-  health: 'health',
-  purge: 'purge',
-  migrate: 'migrate',
+  health: 'operations/health',
+  purge: 'operations/purge',
+  migrate: 'operations/migrate',
 };
 
 const SERVICE = { DATABASE_URL: 'postgres://backstop_api@127.0.0.1:9/backstop' };
@@ -80,7 +80,9 @@ test('migrate carries every migration, and migrates a real database from its pac
     MIGRATE_SECRET_ARN: 'arn:aws:secretsmanager:eu-central-1:123456789012:secret:master',
   };
   const call = `JSON.stringify(await handler(${JSON.stringify(event)}, { getRemainingTimeInMillis: () => 60000 }))`;
-  const answer = JSON.parse(await run(unpacked, 'functions/migrate.mjs', environment, call));
+  const answer = JSON.parse(
+    await run(unpacked, 'functions/operations/migrate.mjs', environment, call),
+  );
   expect(answer.applied.length).toBe(migrations.length);
   expect(waiting.received.map(({ body }) => JSON.parse(body))).toMatchObject([
     { Status: 'SUCCESS', PhysicalResourceId: 'backstop-migrations' },

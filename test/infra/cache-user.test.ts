@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { beforeAll, expect, inject, onTestFinished, test } from 'vitest';
-import type { Mutation } from '../../shared/idempotency/contract.ts';
+import type { Mutation } from '../../shared/core/contract.ts';
+import { redisFastPath } from '../../shared/redis/claim-cache.ts';
 import { createRedis } from '../../shared/redis/client.ts';
-import { redisFastPath } from '../../shared/redis/fast-path.ts';
 import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf } from './support/template.ts';
 

@@ -136,7 +136,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-whole-retry',
     fault: 'a deadlock or a lost connection is not tried again',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: `settlement.kind !== 'retry' || attempts === ATTEMPTS_MAX`,
     to: `settlement.kind !== 'retry' || attempts > 0`,
     tests: [CONFLICTS, CONNECTION],
@@ -144,7 +144,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'endless-retry',
     fault: 'tries have no bound but the deadline',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: 'attempts === ATTEMPTS_MAX',
     to: 'attempts === 1000',
     tests: [CONNECTION],
@@ -153,7 +153,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'keep-refused-writes',
     fault: 'a returned 4xx commits what the work wrote',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: '!isRefusal(response.statusCode)',
     to: 'true',
     tests: [CONFORMANCE],
@@ -162,7 +162,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'keep-5xx',
     fault: 'a returned 5xx is committed and replayed',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: 'if (isFailure(response.statusCode)) {',
     to: 'if (response.statusCode === 0) {',
     tests: [CONFORMANCE],
@@ -171,7 +171,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-release',
     fault: 'a failed request keeps its pending entry',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: '  await fastPath.release(mutation);',
     to: '  void fastPath;',
     tests: [CONFORMANCE],
@@ -180,7 +180,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'busy-before-mismatch',
     fault: 'another request under a running key hears ABORTED and not 422',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: 'if (sight.fingerprint !== mutation.fingerprint) return',
     to: `if (sight.kind !== 'pending' && sight.fingerprint !== mutation.fingerprint) return`,
     tests: [CONFORMANCE],
@@ -189,7 +189,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-publish',
     fault: 'the response is never published',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: 'parts.fastPath.publish(mutation, stored, expiresAtMs as number);',
     to: 'Promise.resolve(void [stored, expiresAtMs]);',
     tests: [CONFORMANCE],
@@ -198,7 +198,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'once-twice',
     fault: 'once runs as often as it is called',
-    file: 'shared/idempotency/middleware.ts',
+    file: 'shared/lambda/middleware.ts',
     from: '  if (state.running) {',
     to: '  if (state.running && !state) {',
     tests: [CONFORMANCE],
@@ -207,7 +207,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'outer-throw-wins',
     fault: 'a throw after once turns a success into a failure',
-    file: 'shared/idempotency/problem-responses.ts',
+    file: 'shared/lambda/problem-responses.ts',
     from: 'if (final) request.response = withHeadersOf(request.response, final);',
     to: 'if (final && !final) request.response = withHeadersOf(request.response, final);',
     tests: [CONFORMANCE],
@@ -216,7 +216,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'release-anybodys',
     fault: 'release deletes the key whoever holds it',
-    file: 'shared/redis/fast-path.ts',
+    file: 'shared/redis/claim-cache.ts',
     from: `if found == false or found == ARGV[1] then`,
     to: `do`,
     tests: ['test/faults/redis'],
@@ -232,7 +232,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'relative-expiry',
     fault: 'the pending entry lives as long as it is late',
-    file: 'shared/redis/fast-path.ts',
+    file: 'shared/redis/claim-cache.ts',
     from: `pending, 'PXAT', expiresAtMs, 'NX', 'GET'`,
     to: `pending, 'PX', 60_000, 'NX', 'GET'`,
     tests: ['test/faults/redis'],
@@ -240,7 +240,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-cool-down',
     fault: 'a dead Redis costs every request its time-out',
-    file: 'shared/redis/guard.ts',
+    file: 'shared/redis/circuit-breaker.ts',
     from: 'const FAILURES_BEFORE_COOL_DOWN = 3;',
     to: 'const FAILURES_BEFORE_COOL_DOWN = 1_000_000;',
     tests: ['test/faults/redis'],
@@ -248,7 +248,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'numbers-as-floats',
     fault: '2^53 + 1 and 2^53 are the same request',
-    file: 'shared/idempotency/fingerprint.ts',
+    file: 'shared/core/fingerprint.ts',
     from: 'new NumberSource(context.source)',
     to: 'new NumberSource(String(value))',
     tests: ['test/unit'],
@@ -257,7 +257,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-by-created-at',
     fault: 'completed records are purged by when they were claimed',
-    file: 'shared/purge/record-sweeps.ts',
+    file: 'shared/postgres/purge/record-sweeps.ts',
     from: `column: 'completed_at'`,
     to: `column: 'created_at'`,
     tests: [RECORD_SWEEPS],
@@ -265,7 +265,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-in-progress-batched',
     fault: 'abandoned records are chosen first and deleted then',
-    file: 'shared/purge/record-sweeps.ts',
+    file: 'shared/postgres/purge/record-sweeps.ts',
     from: '        AND ${IS_ABANDONED}`,',
     to: '        AND id IN (SELECT id FROM ${RECORDS} WHERE ${IS_ABANDONED} LIMIT 500)`,',
     tests: [RECORD_SWEEPS],
@@ -345,7 +345,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-pins',
     fault: 'the purge says set_config itself, which pins in RDS Proxy',
-    file: 'shared/purge/batch.ts',
+    file: 'shared/postgres/purge/batch.ts',
     from: 'AND (SELECT limit_lock_wait($3))',
     to: "AND (SELECT set_config('lock_timeout', $3::text, true)) IS NOT NULL",
     tests: ['test/faults/postgres/wire.test.ts'],
@@ -353,7 +353,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'commit-unseen',
     fault: 'in parallel mode COMMIT does not wait for what Redis says',
-    file: 'shared/idempotency/once.ts',
+    file: 'shared/core/once.ts',
     from: 'Promise.all([work(attempt.tx), throwIfSeen(sighting)])',
     to: 'Promise.all([work(attempt.tx)])',
     tests: ['test/faults/redis/parallel.test.ts'],
@@ -371,7 +371,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'report-undoes',
     fault: 'a report that throws after COMMIT makes a failure of a success',
-    file: 'shared/idempotency/middleware.ts',
+    file: 'shared/lambda/middleware.ts',
     from: 'state.isReported = tell(report, reportOf(verdict, keyHash));',
     to: 'report(reportOf(verdict, keyHash));',
     tests: ['test/contract/other-stacks.test.ts'],
@@ -390,7 +390,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'publish-unawaited',
     fault: 'the answer goes out while Redis is still being told',
-    file: 'shared/idempotency/middleware.ts',
+    file: 'shared/lambda/middleware.ts',
     from: '  await verdict.published;\n',
     to: '',
     tests: [CONFORMANCE, 'test/faults/redis'],
@@ -494,7 +494,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-believes-itself',
     fault: 'the purge goes by its own retention, whatever was promised',
-    file: 'shared/purge/retentions.ts',
+    file: 'shared/postgres/purge/retentions.ts',
     from: 'return promisedMs > configuredMs',
     to: 'return promisedMs < 0',
     tests: [RETENTIONS],
@@ -533,7 +533,7 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'purge-outruns-promise',
     fault:
       'a purge goes on deleting by the retention that it read before a longer one was promised',
-    file: 'shared/purge/batch.ts',
+    file: 'shared/postgres/purge/batch.ts',
     from: "AND (SELECT retention_holds('${name}', $4))",
     to: 'AND $4::bigint IS NOT NULL',
     all: true,
@@ -561,7 +561,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-leaves-records-out',
     fault: 'the purge sweeps the markers alone',
-    file: 'shared/purge/sweeps.ts',
+    file: 'shared/postgres/purge/sweeps.ts',
     from: 'for (const { table, configuredMs, sweepsOf } of known) {',
     to: 'for (const { table, configuredMs, sweepsOf } of known.slice(0, 1)) {',
     tests: [RETENTIONS, 'test/integration/purge/command.test.ts'],
@@ -570,7 +570,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'purge-passes-unknown-tables-by',
     fault: 'a table that this release does not know is passed by without a word',
-    file: 'shared/purge/sweeps.ts',
+    file: 'shared/postgres/purge/sweeps.ts',
     from: 'for (const table of promises.keys()) {',
     to: 'for (const table of [] as string[]) {',
     tests: [RETENTIONS],
@@ -635,7 +635,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'unfit-is-outage',
     fault: 'clients of an unfit server are told to try again',
-    file: 'shared/postgres/setbacks.ts',
+    file: 'shared/postgres/classify-error.ts',
     from: "return isFaultOfOurs(cause) ? { kind: 'threw', error: cause } : { kind: 'unavailable', cause };",
     to: "return { kind: 'unavailable', cause };",
     tests: [GREETING],
@@ -671,7 +671,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'once-not-waited-for',
     fault: 'a handler that rejects beside once is answered before once has ended',
-    file: 'shared/idempotency/ending.ts',
+    file: 'shared/lambda/handler-end.ts',
     from: '  if (!state.running) return;',
     to: '  if (!state.running || isEarly) return;',
     tests: [HANDLER_END],
@@ -680,7 +680,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'swallowed-failure',
     fault: 'a handler that swallows what once threw may answer with success',
-    file: 'shared/idempotency/ending.ts',
+    file: 'shared/lambda/handler-end.ts',
     from: "verdict.kind === 'threw' && !isEarly && isRefused(returned);",
     to: "verdict.kind === 'threw' && !isEarly && returned !== null;",
     tests: [HANDLER_END],
@@ -689,7 +689,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'refusal-turned',
     fault: 'a handler may make another problem of what once refused',
-    file: 'shared/idempotency/ending.ts',
+    file: 'shared/lambda/handler-end.ts',
     from: "const isTurned = verdict.kind === 'threw' && !isEarly;",
     to: 'const isTurned = !isEarly;',
     tests: [HANDLER_END],
@@ -698,7 +698,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'other-body-sent',
     fault: 'a handler may answer with another body than once',
-    file: 'shared/idempotency/ending.ts',
+    file: 'shared/lambda/handler-end.ts',
     from: "    (body ?? '') === (response.body ?? '') &&\n",
     to: '',
     tests: [HANDLER_END],
@@ -707,7 +707,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'once-after-the-answer',
     fault: 'once may be called when the handler was answered already',
-    file: 'shared/idempotency/middleware.ts',
+    file: 'shared/lambda/middleware.ts',
     from: '  if (state.isOver) {',
     to: '  if (state.isOver && !state) {',
     tests: [HANDLER_END],
@@ -716,7 +716,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'once-unhandled',
     fault: 'a once that nobody awaits ends the process when it rejects',
-    file: 'shared/idempotency/middleware.ts',
+    file: 'shared/lambda/middleware.ts',
     from: '    answer.catch(() => {});\n',
     to: '',
     tests: [HANDLER_END],
@@ -743,7 +743,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'fast-path-rejects',
     fault: 'a fast path that rejects leaves its transaction open',
-    file: 'shared/idempotency/guarded-fast-path.ts',
+    file: 'shared/core/guarded-cache.ts',
     from: '      return otherwise;',
     to: '      throw error;',
     tests: ['test/contract/before-commit.test.ts'],
@@ -752,7 +752,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'entry-unjudged',
     fault: 'an entry of the cache may set a cookie',
-    file: 'shared/idempotency/stored-format.ts',
+    file: 'shared/http/stored-format.ts',
     from: 'isAnswerHeader(name) && isCarriedText(value)',
     to: 'isCarriedText(value)',
     tests: ['test/unit/stored-format.test.ts'],
@@ -770,7 +770,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'answer-of-the-handler',
     fault: "the handler's own object goes out after COMMIT",
-    file: 'shared/idempotency/ending.ts',
+    file: 'shared/lambda/handler-end.ts',
     from: 'request.response = answer(returned, verdict.response);',
     to: 'if (!isSame) request.response = answer(returned, verdict.response);',
     tests: ['test/contract/handler-end.test.ts'],

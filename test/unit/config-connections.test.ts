@@ -1,6 +1,6 @@
 /** Signing in with IAM tokens, and what would send one where it may be read. */
 import { describe, expect, test } from 'vitest';
-import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
+import { type Config, ConfigError, loadConfig } from '../../shared/service/config.ts';
 
 const KEYS = { AWS_ACCESS_KEY_ID: 'AKIDEXAMPLE', AWS_SECRET_ACCESS_KEY: 'hush' };
 const DATABASE = {

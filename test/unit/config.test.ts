@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { type Config, ConfigError, loadConfig } from '../../shared/config.ts';
+import { type Config, ConfigError, loadConfig } from '../../shared/service/config.ts';
 
 const DATABASE_URL = 'postgres://user:hunter2@host/db';
 const load = (environment: Record<string, string | undefined> = {}) =>

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fingerprintOf } from '../../shared/core/fingerprint.ts';
 import { readRequest } from '../../shared/http/request.ts';
-import { fingerprintOf } from '../../shared/idempotency/fingerprint.ts';
 import { httpEvent } from '../support/requests.ts';
 
 const ofJson = (rawBody: string) => fingerprintOf('alice', readRequest(httpEvent({ rawBody })));

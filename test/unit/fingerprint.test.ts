@@ -1,12 +1,8 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { areComparable, canonicalJson, fingerprintOf } from '../../shared/core/fingerprint.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../../shared/http/request.ts';
-import {
-  areComparable,
-  canonicalJson,
-  fingerprintOf,
-} from '../../shared/idempotency/fingerprint.ts';
 import { httpEvent, type RequestOptions, restEvent } from '../support/requests.ts';
 
 const JSON_TYPE = 'application/json';

@@ -5,9 +5,9 @@ import { HttpRequest } from '@smithy/core/protocols';
 import { SignatureV4 } from '@smithy/signature-v4';
 import fc from 'fast-check';
 import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
-import { type CacheTokenRequest, cacheToken } from '../../shared/aws/cache-token.ts';
-import { databasePassword } from '../../shared/aws/database-token.ts';
-import { loadConfig } from '../../shared/config.ts';
+import { databasePassword } from '../../shared/postgres/rds-token.ts';
+import { type CacheTokenRequest, cacheToken } from '../../shared/redis/elasticache-token.ts';
+import { loadConfig } from '../../shared/service/config.ts';
 
 afterEach(() => {
   vi.useRealTimers();

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { readKey, shortHash } from '../../shared/http/key.ts';
 import { Problem } from '../../shared/http/problems.ts';
 import { type HttpEvent, readRequest } from '../../shared/http/request.ts';
-import { readKey, shortHash } from '../../shared/idempotency/key.ts';
 import { httpEvent, restEvent } from '../support/requests.ts';
 
 const keyOf = (event: HttpEvent) => readKey(readRequest(event));

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { loadMigrationSettings } from '../../shared/migration/settings.ts';
+import { loadMigrationSettings } from '../../shared/service/migration/settings.ts';
 
 const RIGHT = {
   MIGRATE_DATABASE_URL: 'postgres://db.example:5432/backstop?sslmode=verify-full',

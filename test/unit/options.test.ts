@@ -1,9 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { type Config, loadConfig } from '../../shared/config.ts';
-import { type MutationParts, mutationHandler, queryHandler } from '../../shared/handlers.ts';
 import { idempotency, NO_FAST_PATH, problemResponses } from '../../shared/index.ts';
-import { createLogger } from '../../shared/logger.ts';
-import { createMeter } from '../../shared/metrics.ts';
+import { type Config, loadConfig } from '../../shared/service/config.ts';
+import {
+  type MutationParts,
+  mutationHandler,
+  queryHandler,
+} from '../../shared/service/handlers.ts';
+import { createLogger } from '../../shared/service/logger.ts';
+import { createMeter } from '../../shared/service/metrics.ts';
 
 const GOOD = {
   store: { begin: async () => ({ kind: 'late' }) },

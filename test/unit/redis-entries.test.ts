@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Mutation, StoredResponse } from '../../shared/idempotency/contract.ts';
+import type { Mutation, StoredResponse } from '../../shared/core/contract.ts';
 import { decode, encodeCompleted, encodePending } from '../../shared/redis/entries.ts';
 
 const mutation: Mutation = {

@@ -1,7 +1,7 @@
 /** URLs of servers are judged when they are given, and never repeated. */
 import { describe, expect, test } from 'vitest';
-import { ConfigError, loadConfig } from '../../shared/config.ts';
 import { createDatabase, createRedis } from '../../shared/index.ts';
+import { ConfigError, loadConfig } from '../../shared/service/config.ts';
 
 const PASSWORD = 'hunter2';
 

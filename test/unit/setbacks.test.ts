@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import type { Setback } from '../../shared/core/contract.ts';
+import { problemOf } from '../../shared/http/outcome-problem.ts';
 import { type HttpResponse, PROBLEM_KINDS, problemResponse } from '../../shared/http/problems.ts';
-import type { Setback } from '../../shared/idempotency/contract.ts';
-import { problemOf } from '../../shared/idempotency/setbacks.ts';
 
 type Told = Parameters<typeof problemOf>[0];
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { StoredResponse } from '../../shared/idempotency/contract.ts';
-import { decodeStored, encodeStored } from '../../shared/idempotency/stored-format.ts';
+import type { StoredResponse } from '../../shared/core/contract.ts';
+import { decodeStored, encodeStored } from '../../shared/http/stored-format.ts';
 
 const response: StoredResponse = {
   statusCode: 201,

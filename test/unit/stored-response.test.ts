@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
+import type { StoredResponse } from '../../shared/core/contract.ts';
 import { type HttpResponse, Problem } from '../../shared/http/problems.ts';
 import { RESPONSE_BYTES_MAX, toResponse, withHeadersOf } from '../../shared/http/response.ts';
-import type { StoredResponse } from '../../shared/idempotency/contract.ts';
-import { asFresh, asReplayed, toStored } from '../../shared/idempotency/stored-response.ts';
+import { asFresh, asReplayed, toStored } from '../../shared/http/stored-response.ts';
 
 const CAP = 1000;
 const EXPIRES_AT_MS = Date.UTC(2026, 10, 30, 12, 0, 0, 999);

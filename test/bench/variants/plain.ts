@@ -7,16 +7,16 @@ import middy, { type MiddlewareObj } from '@middy/core';
 import httpJsonBodyParser from '@middy/http-json-body-parser';
 import pg from 'pg';
 import * as z from 'zod/mini';
-import { loadConfig } from '../../../shared/config.ts';
-import type { Handler } from '../../../shared/handlers.ts';
-import { spellContentType, validateBody } from '../../../shared/http/body.ts';
 import { readPrincipal } from '../../../shared/http/principal.ts';
 import type { HttpResponse } from '../../../shared/http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../../../shared/http/request.ts';
-import { storableText } from '../../../shared/http/text.ts';
-import { problemResponses } from '../../../shared/idempotency/problem-responses.ts';
-import { createLogger } from '../../../shared/logger.ts';
-import { createMeter } from '../../../shared/metrics.ts';
+import { problemResponses } from '../../../shared/lambda/problem-responses.ts';
+import { spellContentType, validateBody } from '../../../shared/service/body.ts';
+import { loadConfig } from '../../../shared/service/config.ts';
+import type { Handler } from '../../../shared/service/handlers.ts';
+import { createLogger } from '../../../shared/service/logger.ts';
+import { createMeter } from '../../../shared/service/metrics.ts';
+import { storableText } from '../../../shared/service/text.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: fits any stack.
 type Step = MiddlewareObj<any, any, any, any>;

@@ -1,6 +1,6 @@
 import { DynamoDBPersistenceLayer } from '@aws-lambda-powertools/idempotency/dynamodb';
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
-import { loadConfig } from '../../../shared/config.ts';
+import { loadConfig } from '../../../shared/service/config.ts';
 import { powertoolsHandler } from './powertools.ts';
 
 const { dynamoEndpoint, dynamoTable } = loadConfig();

@@ -1,6 +1,6 @@
 import { CachePersistenceLayer } from '@aws-lambda-powertools/idempotency/cache';
 import { createClient } from '@redis/client';
-import { loadConfig } from '../../../shared/config.ts';
+import { loadConfig } from '../../../shared/service/config.ts';
 import { powertoolsHandler } from './powertools.ts';
 
 const client = createClient({ url: loadConfig().redisUrl as string });

@@ -1,7 +1,7 @@
 import { IdempotencyConfig } from '@aws-lambda-powertools/idempotency';
 import { makeHandlerIdempotent } from '@aws-lambda-powertools/idempotency/middleware';
 import type { BasePersistenceLayer } from '@aws-lambda-powertools/idempotency/persistence';
-import type { Handler } from '../../../shared/handlers.ts';
+import type { Handler } from '../../../shared/service/handlers.ts';
 import { plainHandler } from './plain.ts';
 
 /**

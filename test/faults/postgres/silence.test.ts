@@ -1,6 +1,6 @@
 /** Connections whose server, or network, says nothing any more, and reads while Postgres is away. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { health } from '../../../functions/health.ts';
+import { health } from '../../../functions/operations/health.ts';
 import { getPlayer } from '../../../functions/players/get-player.ts';
 import type { Handler, HttpResponse, RecordTx, Service } from '../../../shared/index.ts';
 import {

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Cluster } from 'ioredis';
 import { afterAll, afterEach, beforeAll, vi } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import type { Mutation } from '../../../shared/idempotency/contract.ts';
+import type { Mutation } from '../../../shared/core/contract.ts';
 import { createRedis } from '../../../shared/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { ENTRIES } from '../../support/redis.ts';

@@ -1,8 +1,8 @@
 /** What stands under a key: its form, its time, its name, and what L1 makes of anything else there. */
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
+import { fingerprintOf } from '../../../shared/core/fingerprint.ts';
 import { readRequest } from '../../../shared/http/request.ts';
-import { fingerprintOf } from '../../../shared/idempotency/fingerprint.ts';
 import { ConfigError, createRedis, loadConfig } from '../../../shared/index.ts';
 import { seedPlayer } from '../../support/database.ts';
 import { ANSWER_MARGIN_MS } from '../../support/patience.ts';

@@ -1,10 +1,11 @@
 /** Everything that the code emits, by letting it. */
-import { loadConfig } from '../../../shared/config.ts';
-import { mutationHandler } from '../../../shared/handlers.ts';
-import { NO_FAST_PATH, type Setback, type Store } from '../../../shared/idempotency/contract.ts';
-import { createLogger } from '../../../shared/logger.ts';
-import { type CleanupMeasured, createMeter } from '../../../shared/metrics.ts';
-import type { Step } from '../../../shared/redis/guard.ts';
+
+import { NO_FAST_PATH, type Setback, type Store } from '../../../shared/core/contract.ts';
+import type { Step } from '../../../shared/redis/circuit-breaker.ts';
+import { loadConfig } from '../../../shared/service/config.ts';
+import { mutationHandler } from '../../../shared/service/handlers.ts';
+import { createLogger } from '../../../shared/service/logger.ts';
+import { type CleanupMeasured, createMeter } from '../../../shared/service/metrics.ts';
 import { captureOutput } from '../../support/output.ts';
 import { httpEvent, lambdaContext, newKey } from '../../support/requests.ts';
 import { type Sample, samplesOf } from './metrics.ts';

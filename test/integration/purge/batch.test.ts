@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { deleteSpan, deleteUnlocked, findBatch } from '../../../shared/purge/batch.ts';
+import { deleteSpan, deleteUnlocked, findBatch } from '../../../shared/postgres/purge/batch.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 import { countLeft, insertMarkers, markersLeft, markersOn, purgePool } from './support.ts';

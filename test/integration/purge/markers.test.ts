@@ -10,9 +10,9 @@ import {
 } from 'vitest';
 import { createPurge, loadConfig, type Purge } from '../../../shared/index.ts';
 import type { Queryable } from '../../../shared/postgres/pool.ts';
-import { atFullSpeed } from '../../../shared/purge/pace.ts';
-import type { Course } from '../../../shared/purge/sweeps.ts';
-import { runSweeps } from '../../../shared/purge/worker.ts';
+import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
+import type { Course } from '../../../shared/postgres/purge/sweeps.ts';
+import { runSweeps } from '../../../shared/postgres/purge/worker.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
@@ -246,7 +246,7 @@ describe('the schedule', () => {
     onTestFinished(() => {
       delete process.env['PURGE_DATABASE_URL'];
     });
-    const { handler } = await import('../../../functions/purge.ts');
+    const { handler } = await import('../../../functions/operations/purge.ts');
     const envelope = { source: 'aws.scheduler', detail: { worker: 0, workers: 1 } };
     for (const event of [{}, envelope, { worker: 1, workers: 2 }, undefined]) {
       expect(await handler(event, {})).toMatchObject({ rows: 0, drained: true, failed: [] });

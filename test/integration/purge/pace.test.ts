@@ -4,9 +4,9 @@ import {
   nextBatchRows,
   paceByRate,
   paceByTime,
-} from '../../../shared/purge/pace.ts';
-import { readShare } from '../../../shared/purge/share.ts';
-import { orderFor } from '../../../shared/purge/sweep.ts';
+} from '../../../shared/postgres/purge/pace.ts';
+import { readShare } from '../../../shared/postgres/purge/share.ts';
+import { orderFor } from '../../../shared/postgres/purge/sweep.ts';
 
 describe('the pause after a batch', () => {
   const step = { rows: 1000, busyMs: 40, spanSeconds: 10, leftSeconds: 100 };

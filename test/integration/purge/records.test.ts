@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createPurge, loadConfig } from '../../../shared/index.ts';
-import { atFullSpeed } from '../../../shared/purge/pace.ts';
+import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import {
   completedRecords,
   deleteAbandonedRecords,
   sweepAbandonedRecords,
-} from '../../../shared/purge/record-sweeps.ts';
-import { sweepExpired } from '../../../shared/purge/sweep.ts';
+} from '../../../shared/postgres/purge/record-sweeps.ts';
+import { sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 import { purgePool } from './support.ts';

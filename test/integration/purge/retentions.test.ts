@@ -14,8 +14,8 @@ import {
   recordStore,
 } from '../../../shared/index.ts';
 import { acquire } from '../../../shared/postgres/pool.ts';
-import { deleteSpan, deleteUnlocked } from '../../../shared/purge/batch.ts';
-import { deleteAbandonedRecords } from '../../../shared/purge/record-sweeps.ts';
+import { deleteSpan, deleteUnlocked } from '../../../shared/postgres/purge/batch.ts';
+import { deleteAbandonedRecords } from '../../../shared/postgres/purge/record-sweeps.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';

@@ -5,14 +5,14 @@ import {
   type ExpiringTable,
   type Kept,
   markerTable,
-} from '../../../shared/purge/expiring-table.ts';
-import { atFullSpeed } from '../../../shared/purge/pace.ts';
+} from '../../../shared/postgres/purge/expiring-table.ts';
+import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import {
   type Share,
   type SweepPlan,
   type SweepReport,
   sweepExpired,
-} from '../../../shared/purge/sweep.ts';
+} from '../../../shared/postgres/purge/sweep.ts';
 import type { TestDatabase } from '../../support/database.ts';
 
 /** Retention 1 h and margin 5 min, by default. */

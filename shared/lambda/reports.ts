@@ -1,0 +1,96 @@
+/** What is told of each request, and in which words. */
+
+import { loggable } from '../core/loggable.ts';
+import type { Verdict } from '../core/once.ts';
+import { clientErrorStatus, Problem, type ProblemCode } from '../http/problems.ts';
+
+/**
+ * What a handler did wrong. The answer is `once`'s own all the same: its response, or its
+ * problem.
+ */
+export type HandlerFault =
+  /** It answered with success and never called `once`; this one is answered 500. */
+  | 'unprotected'
+  /** It ended while `once` was running. */
+  | 'not_awaited'
+  | 'called_twice'
+  /** It called `once` when it had ended already, and nothing was done. */
+  | 'called_late'
+  /** It (or a middleware inside of ours) answered something else than the response of `once`. */
+  | 'response_changed'
+  /** It answered with success although `once` had failed. */
+  | 'error_swallowed'
+  /** It answered with another error than `once`, which had refused. */
+  | 'error_changed'
+  /** It (or a middleware) threw although `once` had resolved. */
+  | 'threw_after_once';
+
+export type Outcome =
+  | 'fresh'
+  | 'replayed'
+  | 'returned_5xx'
+  | 'threw'
+  | Lowercase<ProblemCode>
+  | HandlerFault
+  /** Answered by something else than `once`. */
+  | 'answered'
+  /** Key mode `optional`, and no key. */
+  | 'key_empty'
+  /** A method of the fast path rejected, which it must not; the request went on without it. */
+  | 'fast_path_failed'
+  /** A report threw. */
+  | 'report_failed';
+
+/** Told once for each request that reached `once`, and for each that was turned away before it. */
+export interface Report {
+  readonly outcome: Outcome;
+  readonly layer: Verdict['layer'];
+  readonly attempts: number;
+  /** A short hash; the key itself never leaves the request. */
+  readonly keyHash: string | undefined;
+  readonly error?: unknown;
+}
+
+export type Reporter = (report: Report) => void;
+
+export const NO_REQUEST = { attempts: 0, keyHash: undefined } as const;
+
+export function problemOutcome(problem: Problem): Lowercase<ProblemCode> {
+  return problem.code.toLowerCase() as Lowercase<ProblemCode>;
+}
+
+/** Reports what may be reported: a reporter that throws never changes an answer. */
+export function tell(report: Reporter, told: Report): boolean {
+  try {
+    const telling: unknown = report(told);
+    // One that is asynchronous, which the type does not keep out.
+    if (telling instanceof Promise) telling.catch((error: unknown) => countFailure(report, error));
+    return true;
+  } catch (error) {
+    countFailure(report, error);
+    return false;
+  }
+}
+
+function countFailure(report: Reporter, error: unknown): void {
+  const failed: Report = { outcome: 'report_failed', layer: 'request', ...NO_REQUEST, error };
+  try {
+    const telling: unknown = report(failed);
+    if (telling instanceof Promise) telling.catch(() => reportToConsole(failed));
+  } catch {
+    reportToConsole(failed);
+  }
+}
+
+/** For whoever gives no reporter: the errors that somebody must look at. */
+export function reportToConsole({ outcome, layer, error }: Report): void {
+  // biome-ignore lint/suspicious/noConsole: there is no other place to say it.
+  if (isOurFault(error)) console.error('backstop', { layer, outcome, error: loggable(error) });
+}
+
+/** A refusal is the client's: neither ours nor that of http-errors' kind is a fault. */
+export function isOurFault(error: unknown): boolean {
+  if (error === undefined) return false;
+  if (error instanceof Problem) return Boolean(error.options.cause) || error.code === 'INTERNAL';
+  return clientErrorStatus(error) === undefined;
+}
