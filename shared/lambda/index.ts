@@ -1,0 +1,11 @@
+/** What stands before a handler on Lambda: the middlewares of middy, and what they report. */
+
+export {
+  type IdempotencyOptions,
+  idempotency,
+  type KeyMode,
+  type Once,
+  type OnceContext,
+} from './middleware.ts';
+export { type ProblemResponsesOptions, problemResponses } from './problem-responses.ts';
+export type { HandlerFault, Outcome, Report } from './reports.ts';

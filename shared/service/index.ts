@@ -1,0 +1,20 @@
+/** A whole service: settings from the environment, logger, metrics, handlers, purge, migration. */
+
+export { type Config, ConfigError, loadConfig } from './config.ts';
+export {
+  createDynamoService,
+  type DynamoQueryRoute,
+  type DynamoService,
+  deployedDynamoService,
+} from './dynamo-service.ts';
+export type { Handler, MutationInput, MutationRoute } from './handlers.ts';
+export { createMigration, deployedMigration, type Migrated } from './migration.ts';
+export {
+  createService,
+  deployedService,
+  type QueryInput,
+  type QueryRoute,
+  type Service,
+} from './postgres-service.ts';
+export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './purge.ts';
+export { lastSegment, storableText } from './text.ts';
