@@ -178,7 +178,7 @@ async function useKey(handler: Handler, store: string, random: Random, isOver: (
   return { key, kind, answers, ask } as KeyHistory & { ask: typeof ask };
 }
 
-test(`at most one effect for each key, and exactly one if acknowledged, whatever fails`, async () => {
+test('every key has at most one effect, and exactly one if it was acknowledged, whatever fails', async () => {
   console.info(`chaos: CHAOS_SEED=${SEED} CHAOS_SECONDS=${SECONDS}`);
   const { handlers, services, all } = openStores();
   const endMs = performance.now() + SECONDS * 1000;

@@ -145,7 +145,7 @@ export function conformanceSuite<Handle>(
       else expectUsedUp(answer);
     }
 
-    test.each([200, 201, 202, 204])('C25 a %i, and its repeat', async (statusCode) => {
+    test.each([200, 201, 202, 204])('a %i is repeated as it was (C25)', async (statusCode) => {
       const handler = doing(() => ({ ...CREATED, statusCode }));
       const sent = request();
       const first = await call(handler, sent);
@@ -160,7 +160,7 @@ export function conformanceSuite<Handle>(
       expect(await open.claims(sent.principal)).toBe(1);
     });
 
-    test('C24 a replay has the headers of the answer, and none of the exchange', async () => {
+    test('a replay has the headers of the answer, and none of the exchange (C24)', async () => {
       const headers = {
         ...CREATED.headers,
         'Set-Cookie': 'a=b',
@@ -179,7 +179,7 @@ export function conformanceSuite<Handle>(
       if (remembers) expect(again.headers).toMatchObject({ location: '/things/1', etag: '"1"' });
     });
 
-    test('C07 C13 another request under the same key never runs; the same by meaning is a repeat', async () => {
+    test('another request under the same key never runs, and one of the same meaning is a repeat (C07, C13)', async () => {
       const handler = doing(() => CREATED);
       const sent = request({ a: 1, b: [1, 2] });
       const first = await call(handler, sent);
@@ -191,7 +191,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C86 the quoted key is the bare key', async () => {
+    test('a quoted key is the same key as the bare one (C86)', async () => {
       const handler = doing(() => CREATED);
       const sent = request();
       const first = await call(handler, sent);
@@ -199,7 +199,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C21 the same key on another route', async () => {
+    test('a used key on another route never runs where it stands for all routes (C21)', async () => {
       const handler = doing(() => CREATED);
       const sent = request();
       await call(handler, sent);
@@ -209,7 +209,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(rig.traits.identity === 'key' ? 1 : 2);
     });
 
-    test('C22 two principals with the same key are two requests', async () => {
+    test('two principals with the same key are two requests (C22)', async () => {
       const handler = doing(() => CREATED);
       const [one, two] = [request(), request()];
       expect((await call(handler, one)).status).toBe(201);
@@ -220,7 +220,7 @@ export function conformanceSuite<Handle>(
       ]);
     });
 
-    test('C01 C15 C82 a duplicate of a running request, whose client may have given up on it', async () => {
+    test('a duplicate of a running request never takes effect, though its client gave up on it (C01, C15, C82)', async () => {
       const isInside = Promise.withResolvers<void>();
       const gate = Promise.withResolvers<void>();
       const handler = doing(async () => {
@@ -257,7 +257,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C16 50 at once with one key: one effect, and no failure', async () => {
+    test('50 requests at once with one key have one effect, and none fails (C16)', async () => {
       const handler = doing(() => CREATED);
       const sent = request();
       const answers = await Promise.all(Array.from({ length: 50 }, () => call(handler, sent)));
@@ -271,7 +271,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C30 C68 what is thrown is undone and not kept: the retry runs', async () => {
+    test('work that has thrown is undone and not kept, so that the retry runs (C30, C68)', async () => {
       let calls = 0;
       const handler = doing(() => {
         calls++;
@@ -326,7 +326,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C80 a response that cannot be kept fails loudly, and takes no effect', async () => {
+    test('a response that cannot be kept fails loudly, and takes no effect (C80)', async () => {
       const handler = doing(() => ({ statusCode: 200, body: new ReadableStream() }) as never);
       const sent = request();
       expect((await call(handler, sent)).code).toBe('INTERNAL');
@@ -398,7 +398,7 @@ export function conformanceSuite<Handle>(
           },
         },
       ],
-    ])('C08 once it has resolved, its response is final: %s throws', async (_who, outer) => {
+    ])('a response of once stays final when %s throws (C08)', async (_who, outer) => {
       const handler = lambda(
         async ({ once, principal }) => {
           const response = await once(open.work(principal, () => CREATED));
@@ -415,7 +415,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C79 a hook that makes a success of a failure does not hide it', async () => {
+    test('a hook that makes a success of a failure does not hide it (C79)', async () => {
       const outer = {
         onError: (request: { response: unknown }) => {
           request.response = { statusCode: 200 };
@@ -436,7 +436,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C09 what an earlier middleware throws is left as it is, and nothing is touched', async () => {
+    test('an error that an earlier middleware throws goes out, and nothing is claimed (C09)', async () => {
       const denied = Object.assign(new Error('denied'), { statusCode: 401, expose: true });
       const outer = {
         before: () => {
@@ -454,7 +454,7 @@ export function conformanceSuite<Handle>(
       ]);
     });
 
-    test('C04 what the handler does to the event changes nothing', async () => {
+    test('a change that the handler makes to the event changes nothing (C04)', async () => {
       const handler = lambda(({ once, principal }, event) => {
         Object.assign(event, { body: 'changed', headers: {}, rawPath: '/elsewhere' });
         return once(open.work(principal, () => CREATED));
@@ -474,7 +474,7 @@ export function conformanceSuite<Handle>(
       expectRepeat(answer, first);
     }
 
-    test('C06 without a key: refused when required, twice and unprotected when optional', async () => {
+    test('a request without a key is refused where one is required, and runs twice where it is optional (C06)', async () => {
       const sent = { ...request(), key: null };
       expect(
         (
@@ -496,7 +496,7 @@ export function conformanceSuite<Handle>(
       expect(reports.filter(({ outcome }) => outcome === 'key_empty')).toHaveLength(2);
     });
 
-    test('no principal, no store', async () => {
+    test('a request without a principal does not reach the store', async () => {
       const answer = await call(
         doing(() => CREATED),
         { ...request(), principal: undefined },
@@ -504,7 +504,7 @@ export function conformanceSuite<Handle>(
       expect([answer.status, answer.code]).toEqual([401, 'UNAUTHENTICATED']);
     });
 
-    test('C20 C45 the store cannot be reached: 503 and no effect; then it can', async () => {
+    test('a store that cannot be reached is 503 without an effect, and works again when it can (C20, C45)', async () => {
       const handler = doing(() => CREATED);
       const sent = request();
       await open.breakStore();
@@ -516,7 +516,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C83 work that outlasts the deadline is cut off: no effect, no claim, and the retry runs', async () => {
+    test('work that outlasts the deadline is cut off without effect or claim, and the retry runs (C83)', async () => {
       let isSlow = true;
       const gate = Promise.withResolvers<void>();
       const handler = doing(async () => {
@@ -538,7 +538,7 @@ export function conformanceSuite<Handle>(
       expect(await open.effects(sent.principal)).toBe(1);
     });
 
-    test('C107 parallel requests in one process share nothing', async () => {
+    test('parallel requests in one process share nothing (C107)', async () => {
       const handler = lambda(({ once, principal }) =>
         once(open.work(principal, () => ({ statusCode: 200, body: principal }))),
       );

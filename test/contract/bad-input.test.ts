@@ -34,10 +34,10 @@ const MUTATIONS = [
   },
 ];
 
-describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
-  describe.each(MUTATIONS)('$route', ({ handlerOf, path, good }) => {
-    describe.each(ALL)('%i %s for %s', (status, code, _what, faults) => {
-      test.each(faults)('%s', async (_, { options, change = (event) => event, spoil }) => {
+describe.each(PAYLOADS)('a request of payload $payload', ({ eventOf }) => {
+  describe.each(MUTATIONS)('the route $route', ({ handlerOf, path, good }) => {
+    describe.each(ALL)('%i %s answers what is wrong with %s', (status, code, _what, faults) => {
+      test.each(faults)('%s is wrong', async (_, { options, change = (event) => event, spoil }) => {
         const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
         const rightBody = JSON.stringify(good(to));
         const event = eventOf({
@@ -52,7 +52,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       });
     });
 
-    test('413 PAYLOAD_TOO_LARGE from the first byte over the limit', async () => {
+    test('a body is 413 PAYLOAD_TOO_LARGE from the first byte over the limit', async () => {
       const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
       const right = JSON.stringify(good(to));
       // An é is two bytes: it is bytes that are counted.
@@ -74,7 +74,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       expect((await send(atLimit, true)).status).toBe(200);
     });
 
-    test('413 comes before anybody reads the body: it may be too deep as well', async () => {
+    test('a body that is too long and too deep is 413, since nobody has read it yet', async () => {
       const [principal, rawBody] = [await road.newPlayer(), '['.repeat(BODY_BYTES_MAX + 1)];
       const event = eventOf({ path, principal, key: newKey(), rawBody });
       expectRefusal(await ask(handlerOf(road), event), 413, 'PAYLOAD_TOO_LARGE');
@@ -86,7 +86,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       ['CONTENT-TYPE', 'Application/JSON'],
       ['content-type', 'application/json ; charset=utf-8'],
       ['Content-type', 'application/vnd.api+json'],
-    ])('and %s: %s is right', async (name, value) => {
+    ])('the header %s: %s is accepted', async (name, value) => {
       const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
       const request = { path, principal, key: newKey(), body: good(to) };
       const event = withHeaders(eventOf(request), { [name]: value });
@@ -94,7 +94,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       expect(await playerOf(road.db, principal)).toEqual({ coins: 990, version: 2 });
     });
 
-    test('404 NOT_FOUND for a player who does not exist; the key stays unused', async () => {
+    test('a player who does not exist is 404 NOT_FOUND, and the key stays unused', async () => {
       const [principal, to] = [newKey(), await road.newPlayer()];
       const event = eventOf({ path, principal, key: 'K1', body: good(to) });
       expectRefusal(await ask(handlerOf(road), event), 404, 'NOT_FOUND');
@@ -106,7 +106,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       expect((await ask(handlerOf(road), event)).status).toBe(200);
     });
 
-    test('C21 a 400 for a bad body, then the same key with the corrected body: 200', async () => {
+    test('a key that met a 400 for a bad body works with the corrected body (C21)', async () => {
       const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
       const request = { path, principal, key: newKey() };
       const bad = eventOf({ ...request, body: { ...good(to), amount: 0 } });
@@ -120,7 +120,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       expect(await playerOf(road.db, principal)).toEqual({ coins: 990, version: 2 });
     });
 
-    test('the principal is judged before the key, the key before the body', async () => {
+    test('the principal is judged before the key, and the key before the body', async () => {
       const wrong = { path, key: 'a b', rawBody: '{"bad' };
       expectRefusal(await ask(handlerOf(road), eventOf(wrong)), 401, 'UNAUTHENTICATED');
       const known = { ...wrong, principal: newKey() };
@@ -152,7 +152,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
     ];
 
     test.each([...UNSTORABLE, ['201 characters', 'x'.repeat(201)]])(
-      '%s in reason',
+      'a reason is refused when it is %s',
       async (_, text) => {
         const principal = await road.newPlayer();
         const rawBody = `{"amount":10,"reason":"${text}"}`;
@@ -162,15 +162,18 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       },
     );
 
-    test.each([...UNSTORABLE, ['256 characters', 'x'.repeat(256)]])('%s in to', async (_, text) => {
-      const principal = await road.newPlayer();
-      const rawBody = `{"to":"${text}","amount":10}`;
-      const event = eventOf({ path: '/transfers', principal, key: newKey(), rawBody });
-      expectRefusal(await ask(road.transfer, event), 400, 'BODY_INVALID');
-      await expectNoTrace(road, [principal]);
-    });
+    test.each([...UNSTORABLE, ['256 characters', 'x'.repeat(256)]])(
+      'a receiver is refused when it is %s',
+      async (_, text) => {
+        const principal = await road.newPlayer();
+        const rawBody = `{"to":"${text}","amount":10}`;
+        const event = eventOf({ path: '/transfers', principal, key: newKey(), rawBody });
+        expectRefusal(await ask(road.transfer, event), 400, 'BODY_INVALID');
+        await expectNoTrace(road, [principal]);
+      },
+    );
 
-    test.each(['null', '1', '[]', '{}', 'true'])('%s in reason and in to', async (value) => {
+    test.each(['null', '1', '[]', '{}', 'true'])('%s is refused in both texts', async (value) => {
       const principal = await road.newPlayer();
       const send = (handler: 'spend' | 'transfer', rawBody: string) =>
         ask(road[handler], eventOf({ principal, key: newKey(), rawBody }));
@@ -179,7 +182,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       await expectNoTrace(road, [principal]);
     });
 
-    test('bytes that are not UTF-8 in reason', async () => {
+    test('a reason with bytes that are not UTF-8 is refused', async () => {
       const principal = await road.newPlayer();
       const raw = Buffer.concat([
         Buffer.from('{"amount":10,"reason":"'),
@@ -192,7 +195,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       await expectNoTrace(road, [principal]);
     });
 
-    test('what is unusual and can be kept is taken', async () => {
+    test('unusual text that a store can keep is accepted', async () => {
       const principal = await road.newPlayer();
       for (const reason of [
         '😀',
@@ -208,24 +211,24 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
     });
   });
 
-  describe('transfer-coins', () => {
+  describe('the route transfer-coins', () => {
     const send = async (principal: string, body: object) =>
       ask(road.transfer, eventOf({ path: '/transfers', principal, key: newKey(), body }));
 
-    test('to oneself is BODY_INVALID', async () => {
+    test('a transfer to oneself is BODY_INVALID', async () => {
       const principal = await road.newPlayer();
       expectRefusal(await send(principal, { to: principal, amount: 10 }), 400, 'BODY_INVALID');
       await expectNoTrace(road, [principal]);
     });
 
-    test('without a receiver is BODY_INVALID', async () => {
+    test('a transfer without a receiver is BODY_INVALID', async () => {
       const principal = await road.newPlayer();
       expectRefusal(await send(principal, { amount: 10 }), 400, 'BODY_INVALID');
       await expectNoTrace(road, [principal]);
     });
 
     test.each(['nobody', "x' OR '1'='1", '{a,b}', 'NULL', '%', '😀'])(
-      'to %s, who does not exist, is NOT_FOUND',
+      'a transfer to %s, who does not exist, is NOT_FOUND',
       async (to) => {
         const principal = await road.newPlayer();
         expectRefusal(await send(principal, { to, amount: 10 }), 404, 'NOT_FOUND');
@@ -233,7 +236,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       },
     );
 
-    test('to one whose purse is full is BODY_INVALID, up to the last coin', async () => {
+    test('a transfer that overfills a purse is BODY_INVALID, and one that fills it is done', async () => {
       const [principal, to] = [await road.newPlayer(), await road.newPlayer(2 ** 53 - 1 - 9)];
       expectRefusal(await send(principal, { to, amount: 10 }), 400, 'BODY_INVALID');
       await expectNoTrace(road, [principal]);
@@ -243,7 +246,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
     });
   });
 
-  describe('spend-coins with an If-Match', () => {
+  describe('the route spend-coins with an If-Match', () => {
     const send = async (principal: string, ifMatch: string) =>
       ask(
         road.spend,
@@ -251,7 +254,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       );
 
     test.each(['', '1', '"1', "'1'", '*, "1"', '"1" "2"', 'w/"1"'])(
-      'of %j is PRECONDITION_MALFORMED',
+      'an If-Match of %j is PRECONDITION_MALFORMED',
       async (ifMatch) => {
         const principal = await road.newPlayer();
         expectRefusal(await send(principal, ifMatch), 400, 'PRECONDITION_MALFORMED');
@@ -260,7 +263,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
     );
 
     test.each(['"2"', 'W/"1"', '"01"', '"1 "', '"x"', '"NULL"', '"{1}"', '"a,b"', '"\\"'])(
-      'of %s is not the version',
+      'an If-Match of %s is refused, and the key stays unused',
       async (ifMatch) => {
         const principal = await road.newPlayer();
         const isTag = !ifMatch.includes(' ');
@@ -274,7 +277,7 @@ describe.each(PAYLOADS)('payload $payload', ({ eventOf }) => {
       },
     );
 
-    test.each(['*', '"1"', '"7", "1"', 'W/"1", "1"'])('of %s is right', async (ifMatch) => {
+    test.each(['*', '"1"', '"7", "1"', 'W/"1", "1"'])('If-Match %s is right', async (ifMatch) => {
       const principal = await road.newPlayer();
       expect((await send(principal, ifMatch)).headers['etag']).toBe('"2"');
     });
@@ -288,7 +291,7 @@ describe('two fields of one name, payload 1.0', () => {
     return ask(road.spend, { ...event, multiValueHeaders: { ...type, ...multiValueHeaders } });
   };
 
-  test('two keys are KEY_MALFORMED', async () => {
+  test('two different keys are KEY_MALFORMED', async () => {
     const principal = await road.newPlayer();
     for (const fields of [
       { 'Idempotency-Key': ['K1', 'K2'] },
@@ -299,7 +302,7 @@ describe('two fields of one name, payload 1.0', () => {
     await expectNoTrace(road, [principal]);
   });
 
-  test('C86 the same key twice, once quoted, is one', async () => {
+  test('the same key twice, once quoted, is one key (C86)', async () => {
     const principal = await road.newPlayer();
     expect((await send(principal, { 'Idempotency-Key': ['K1', '"K1"'] })).status).toBe(200);
     expect(await markersOf(road.db, principal)).toEqual(['K1']);
@@ -313,7 +316,7 @@ describe('two fields of one name, payload 1.0', () => {
   });
 });
 
-describe('C71 what is wrong with a request is said before any store is asked', () => {
+describe('what is wrong with a request is answered before any store is asked (C71)', () => {
   const nowhere = createService(
     loadConfig({
       DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nowhere',
@@ -332,24 +335,24 @@ describe('C71 what is wrong with a request is said before any store is asked', (
     [400, 'PRECONDITION_MALFORMED', { headers: { 'if-match': '7' } }],
     [413, 'PAYLOAD_TOO_LARGE', { rawBody: ' '.repeat(BODY_BYTES_MAX + 1) }],
     [415, 'UNSUPPORTED_MEDIA_TYPE', { headers: { 'content-type': 'text/plain' } }],
-  ])('%i %s', async (status, code, wrong) => {
+  ])('%i %s is answered while no store can be reached', async (status, code, wrong) => {
     const event = httpEvent({ ...request, ...wrong });
     expectRefusal(await ask(nowhere.mutation(spendCoins), event), status, code);
   });
 
-  test('and a right one hears that they cannot be reached', async () => {
+  test('a right request is 503 UNAVAILABLE', async () => {
     const answer = await ask(nowhere.mutation(spendCoins), httpEvent(request));
     expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
   });
 });
 
-test('library S10: what is no HTTP request is thrown, and by no means answered', async () => {
+test('an event that is no HTTP request throws, and is never answered (library S10)', async () => {
   for (const event of [{}, null, 'POST /', { Records: [] }, { source: 'aws.events' }]) {
     await expect(ask(road.spend, event)).rejects.toThrow(/no HTTP request/);
   }
 });
 
-test('C87 no delimiter makes one claim of two: t1 with a:b, t1:a with b', async () => {
+test('no delimiter makes one claim of two: t1 with a:b, t1:a with b (C87)', async () => {
   const base = newKey();
   const pairs = [
     [base, 'a:b'],

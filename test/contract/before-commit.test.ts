@@ -104,7 +104,7 @@ const coinsOf = async (principal: string) => (await playerOf(road.db, principal)
 
 const GOOD = { statusCode: 201, body: '{}' };
 
-describe.each(['marker', 'record'] as const)('core 3, C124, the %s store', (store) => {
+describe.each(['marker', 'record'] as const)('a bad response, %s store (C124, core 3)', (store) => {
   test.each<[string, object]>([
     ['headers: null', { headers: null }],
     ['a BigInt in a header', { headers: { etag: 7n } }],
@@ -118,7 +118,7 @@ describe.each(['marker', 'record'] as const)('core 3, C124, the %s store', (stor
     ['a body that is no text', { body: { a: 1 } }],
     ['a BigInt anywhere', { more: 1n }],
     ['more than 6 MB', { body: 'x'.repeat(6 * 1024 * 1024) }],
-  ])('%s: no effect, the key is unused, and the log says why', async (_, part) => {
+  ])('one with %s has no effect, leaves the key unused, and the log says why', async (_, part) => {
     const { principal, event } = await newRequest();
     let response: object = { ...GOOD, ...part };
     const handler = lambda(() => response, { store });
@@ -132,7 +132,7 @@ describe.each(['marker', 'record'] as const)('core 3, C124, the %s store', (stor
     expect(await coinsOf(principal)).toBe(999);
   });
 
-  test('what the work does to its response after it returned it changes nothing', async () => {
+  test('a change that the work makes to its response after it returned it reaches nobody', async () => {
     const { event } = await newRequest();
     const headers: Record<string, unknown> = { etag: '"1"' };
     const handler = lambda(
@@ -152,7 +152,7 @@ describe.each(['marker', 'record'] as const)('core 3, C124, the %s store', (stor
   });
 });
 
-describe('after COMMIT', () => {
+describe('a report after COMMIT', () => {
   test('a report that throws each time changes no answer', async () => {
     const report = () => {
       throw new Error('no space left on the metrics');
@@ -191,7 +191,7 @@ describe('after COMMIT', () => {
   });
 });
 
-describe('core 18: a fast path that breaks its contract', () => {
+describe('a cache that breaks its contract (core 18)', () => {
   const rejecting = async () => {
     throw new Error('no fast path');
   };
@@ -219,8 +219,8 @@ describe('core 18: a fast path that breaks its contract', () => {
     ],
   ];
 
-  describe.each(['first', 'parallel'] as const)('in mode %s', (fastPathMode) => {
-    test.each(PATHS)('%s: counted, and the answer is as without it', async (_, part, failures) => {
+  describe.each(['first', 'parallel'] as const)('in cache mode %s', (fastPathMode) => {
+    test.each(PATHS)('%s, which is counted and changes no answer', async (_, part, failures) => {
       const fastPath = { ...NO_FAST_PATH, ...part } as FastPath;
       const { principal, event } = await newRequest();
       const handler = lambda(() => GOOD, { fastPath, fastPathMode });
@@ -257,7 +257,7 @@ describe('core 18: a fast path that breaks its contract', () => {
   });
 });
 
-describe('core 8, kind 8: nothing secret in the log', () => {
+describe('the log holds nothing secret (core 8)', () => {
   const SECRET = 'hunter2';
   const captured = () => {
     const { logger } = road.service;
@@ -286,7 +286,7 @@ describe('core 8, kind 8: nothing secret in the log', () => {
     '{"amount": 10, "password": hunter2}',
     'hunter2',
     '{"hunter2',
-  ])('the body %s, which is no JSON', async (rawBody) => {
+  ])('the body %s, which is no JSON, is not logged', async (rawBody) => {
     const lines = captured();
     const event = httpEvent({ principal: newKey(), key: newKey(), rawBody });
     const answer = await ask(road.spend, event);
@@ -317,7 +317,7 @@ describe('core 8, kind 8: nothing secret in the log', () => {
     ['what is no error', () => ({ password: SECRET })],
     ['the error of a parser', () => parseError(`{"password": ${SECRET}}`)],
     ['one that has it as its cause', () => new Error('boom', { cause: parseError(SECRET) })],
-  ])('%s', async (_, errorOf) => {
+  ])('%s does not bring its secret into the log', async (_, errorOf) => {
     const lines = captured();
     const handler = service(({ once }) =>
       once(async () => {
@@ -331,7 +331,7 @@ describe('core 8, kind 8: nothing secret in the log', () => {
     expect(JSON.stringify(lines)).not.toContain(SECRET);
   });
 
-  test('a row that Postgres tells in the detail of its error', async () => {
+  test('a row that Postgres names in the detail of its error is not logged', async () => {
     const lines = captured();
     const handler = service(({ once }) =>
       once(async (tx) => {
@@ -360,7 +360,7 @@ describe('core 8, kind 8: nothing secret in the log', () => {
   }
 });
 
-test('core 9: a route without a schema has a size limit too, before anybody reads the body', async () => {
+test('a route without a schema has a size limit too, before anybody reads the body (core 9)', async () => {
   let isRun = false;
   const handler = road.service.mutation({
     name: 'bodyless',

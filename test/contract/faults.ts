@@ -33,9 +33,9 @@ const MALFORMED_KEYS: [string, Fault][] = [
   ['an empty string', key('""')],
   ['a blank string', key('"   "')],
   ['256 characters', key('k'.repeat(256))],
-  ['C71 6,400 characters', key('k'.repeat(6400))],
-  ['C88 composed', key('caf\u00e9')],
-  ['C88 decomposed', key('cafe\u0301')],
+  ['6,400 characters (C71)', key('k'.repeat(6400))],
+  ['composed (C88)', key('caf\u00e9')],
+  ['decomposed (C88)', key('cafe\u0301')],
   ['a NUL', key('a\0b')],
   ['a line feed', key('a\nb')],
   ['a space', key('a b')],
@@ -47,10 +47,10 @@ const MALFORMED_KEYS: [string, Fault][] = [
 
 const MISSING_KEYS: [string, Fault][] = [
   ['no header', key(null)],
-  ['C72 headers null', parts({ headers: null, multiValueHeaders: null })],
+  ['headers null (C72)', parts({ headers: null, multiValueHeaders: null })],
   ['no headers at all', parts({ headers: undefined, multiValueHeaders: undefined })],
   [
-    'C72 a value of null',
+    'a value of null (C72)',
     parts({
       headers: { 'idempotency-key': null },
       multiValueHeaders: { 'Idempotency-Key': null },
@@ -60,7 +60,7 @@ const MISSING_KEYS: [string, Fault][] = [
 
 const INVALID_BODIES: [string, Fault][] = [
   ['missing', parts({ body: undefined })],
-  ['C72 null', parts({ body: null })],
+  ['null (C72)', parts({ body: null })],
   ['empty', body(() => '')],
   ['white space', body(() => ' \n')],
   ['JSON null', body(() => 'null')],
@@ -127,7 +127,7 @@ const INVALID_AMOUNTS: [string, Fault][] = [
 const UNSUPPORTED_TYPES: [string, Fault][] = [
   ['missing', headers({ 'content-type': undefined })],
   ['empty', headers({ 'content-type': '' })],
-  ['C75 text/plain', headers({ 'content-type': 'text/plain' })],
+  ['text/plain (C75)', headers({ 'content-type': 'text/plain' })],
   ['text/json', headers({ 'content-type': 'text/json' })],
   ['a form', headers({ 'content-type': 'application/x-www-form-urlencoded' })],
   ['almost JSON', headers({ 'content-type': 'application/jsonp' })],

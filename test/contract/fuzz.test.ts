@@ -35,7 +35,9 @@ beforeAll(async () => {
 });
 afterAll(() => road.close());
 
-test(`${RUNS} made-up requests, seed ${SEED}`, { timeout: 600_000 + RUNS * 20 }, async () => {
+test(`${RUNS} made-up requests are each answered within the contract, seed ${SEED}`, {
+  timeout: 600_000 + RUNS * 20,
+}, async () => {
   // The servers are shared with other tests; these names are this run's alone.
   const run = newKey();
   const players = ['1', '2', ':', '%3A', '😀', '\'"', '{,}', '\\'].map((end) => `${run}${end}`);

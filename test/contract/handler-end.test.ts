@@ -121,7 +121,7 @@ function expectDone(answer: Awaited<ReturnType<typeof ask>>): void {
   expect(answer.headers).toHaveProperty('idempotency-expires');
 }
 
-describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the answer', () => {
+describe('a handler that ends while once is running is answered by once (C84, C137, core 2, core 4, core 16, library S3)', () => {
   /** Runs `run` so that the handler ends while the work stands between its query and COMMIT. */
   async function endingEarly(
     run: (context: OnceContext<Tx>, work: Work<Tx>, isInside: Promise<void>) => unknown,
@@ -144,7 +144,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     return { principal, event, handler, answer: await asked };
   }
 
-  test('a handler that rejects beside it', async () => {
+  test('a handler that rejects beside it does not change what once committed', async () => {
     const { principal, answer, handler, event } = await endingEarly(({ once }, work, isInside) =>
       Promise.all([
         once(work),
@@ -159,7 +159,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
   });
 
-  test('a handler that does not await it, and answers 202', async () => {
+  test('a handler that answers 202 and does not await it gets the answer of once', async () => {
     const { principal, answer } = await endingEarly(({ once }, work) => {
       void once(work);
       return Promise.resolve({ statusCode: 202 });
@@ -169,7 +169,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     expect(faults()).toEqual(['not_awaited']);
   });
 
-  test('a handler that is not even asynchronous', async () => {
+  test('a handler that is not even asynchronous gets the answer of once', async () => {
     const { principal, answer } = await endingEarly(({ once }, work) => {
       void once(work);
       return { statusCode: 202 };
@@ -178,7 +178,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     await expectCommitted(principal);
   });
 
-  test('a handler that does not await it, and whose work then fails: never the 202', async () => {
+  test('a handler that does not await it, and whose work then fails, never sends its 202', async () => {
     for (const run of [
       () => ({ statusCode: 202 }),
       () => {
@@ -200,7 +200,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     expect(faults()).toEqual(['not_awaited', 'not_awaited']);
   });
 
-  test('a handler that forgets to return it, whatever the status (core 16)', async () => {
+  test('a handler that forgets to return the response sends it all the same, whatever the status (core 16)', async () => {
     for (const statusCode of [200, 201]) {
       const { principal, event } = await newRequest();
       const handler = lambda(async ({ once }) => {
@@ -223,7 +223,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     ['a 500', () => ({ statusCode: 500, body: 'sorry' })],
     ['text', () => 'done'],
     ['null', () => null],
-  ])('a handler that answers with %s after it', async (_, change) => {
+  ])('a handler that answers with %s after once does not change the answer', async (_, change) => {
     const { principal, event } = await newRequest();
     const handler = lambda(async ({ once }) => change(await once(takeOne(principal))));
     expectDone(await ask(handler, event));
@@ -231,7 +231,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     expect(faults()).toEqual(['response_changed']);
   });
 
-  test('a handler that hands on a copy of it, or adds a header, is told nothing', async () => {
+  test('a handler that returns a copy of the response, or adds a header, is not reported', async () => {
     for (const headers of [{}, { 'x-trace': '1' }]) {
       const { principal, event } = await newRequest();
       const handler = lambda(async ({ once }) => {
@@ -245,7 +245,7 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
     expect(faults()).toEqual([]);
   });
 
-  test('a hook inside of ours that adds headers is none of the handler’s doing', async () => {
+  test('a hook inside idempotency() that adds headers is not reported', async () => {
     const cors = { 'Access-Control-Allow-Origin': '*' };
     const into: Step = {
       after: ({ response }) => {
@@ -282,8 +282,8 @@ describe('core 2, core 4, core 16, library S3, C84, C137: a running once is the 
   });
 });
 
-describe('core 4, C137: what once refused is refused', () => {
-  test('a handler that swallows what the work threw, and answers with success', async () => {
+describe('what once refused stays refused (C137, core 4)', () => {
+  test('a handler that swallows what the work threw, and answers with success, is 500', async () => {
     const { principal, event } = await newRequest();
     const handler = lambda(async ({ once }) => {
       const work = takeOne(principal, () => {
@@ -316,7 +316,7 @@ describe('core 4, C137: what once refused is refused', () => {
       },
       'error_changed',
     ],
-  ])('a handler that makes %s of a used key', async (_, instead, fault) => {
+  ])('a handler that makes %s of a used key changes no answer', async (_, instead, fault) => {
     const { principal, event } = await newRequest();
     await ask(
       lambda(({ once }) => once(takeOne(principal))),
@@ -338,7 +338,7 @@ describe('core 4, C137: what once refused is refused', () => {
         throw new Error('another');
       },
     ],
-  ])('"send it again" never becomes %s', async (_, instead) => {
+  ])('an answer that says "send it again" never becomes %s', async (_, instead) => {
     const nowhere = createDatabase({
       connectionString: 'postgres://nobody@127.0.0.1:1/nowhere',
       max: 1,
@@ -406,7 +406,7 @@ describe('core 4, C137: what once refused is refused', () => {
   });
 });
 
-describe('library S3 (d), C137: once is called once', () => {
+describe('once runs its work once (C137, library S3)', () => {
   test.each<[string, (context: OnceContext<Tx>, work: Work<Tx>) => unknown]>([
     ['twice in parallel', ({ once }, work) => Promise.all([once(work), once(work)])],
     [
@@ -431,7 +431,7 @@ describe('library S3 (d), C137: once is called once', () => {
         return first;
       },
     ],
-  ])('%s: one effect, and the answer is the first one’s', async (_, run) => {
+  ])('once that is called %s has one effect and one answer, the first one’s', async (_, run) => {
     const { principal, event } = await newRequest();
     const answer = await ask(
       lambda((context) => run(context, takeOne(principal))),
@@ -458,7 +458,7 @@ describe('library S3 (d), C137: once is called once', () => {
     expect(faults()).toEqual(['called_late']);
   });
 
-  test('a success without once is a failure, and denies nothing', async () => {
+  test('a success without once becomes a failure that does not deny an effect', async () => {
     const { event } = await newRequest();
     const answer = await ask(
       lambda(async () => DONE),
@@ -483,7 +483,7 @@ test('an ERROR says what the handler did, and why it ended', async () => {
 });
 
 describe.each(['inner', 'outer'] as const)(
-  'core 15: an %s middleware throws once the work is committed',
+  'an %s middleware that throws once the work is committed (core 15)',
   (place) => {
     test.each<[string, Partial<Step>]>([
       ['and its onError returns an answer of its own', { onError: () => SORRY as never }],
@@ -495,7 +495,7 @@ describe.each(['inner', 'outer'] as const)(
           },
         },
       ],
-    ])('%s: the committed response is the answer', async (_, hooks) => {
+    ])('the committed response is the answer when the middleware throws %s', async (_, hooks) => {
       const { event, principal } = await newRequest();
       const step = {
         after: () => {
@@ -514,7 +514,7 @@ describe.each(['inner', 'outer'] as const)(
 
 const SORRY: HttpResponse = { statusCode: 500, headers: { 'x-sorry': 'yes' }, body: 'sorry' };
 
-describe('core 3: the answer is never the object that the handler holds', () => {
+describe('the answer is never the object that the handler holds (core 3)', () => {
   type Spoil = (response: HttpResponse) => unknown;
   test.each<[string, Spoil]>([
     ['a member that JSON cannot say', (response) => ({ ...response, trace: 5n })],
@@ -530,7 +530,7 @@ describe('core 3: the answer is never the object that the handler holds', () => 
     ['a header with a line break', (response) => withHeader(response, 'a\nb')],
     ['no headers any more', ({ headers: _, ...response }) => response],
     ['another ETag', (response) => ({ ...response, headers: { ...response.headers, etag: 'x' } })],
-  ])('%s', async (_, spoil) => {
+  ])('a handler that returns %s leaves the committed answer as it was', async (_, spoil) => {
     const { event, principal } = await newRequest();
     const handler = lambda(async ({ once }) => spoil(await once(takeOne(principal))));
     const answer = await handler(event, lambdaContext());
@@ -541,7 +541,7 @@ describe('core 3: the answer is never the object that the handler holds', () => 
     await expectCommitted(principal);
   });
 
-  test('what a hook inside adds is kept: headers, and cookies', async () => {
+  test('headers and cookies that a hook inside adds are kept', async () => {
     const { event, principal } = await newRequest();
     const inner: Step = {
       after: (request) => {
@@ -562,7 +562,7 @@ function withHeader(response: HttpResponse, value: unknown) {
   return { ...response, headers: { ...response.headers, 'x-spoiled': value } };
 }
 
-test('core 18: a fast path that never answers costs no more than the time of the request', async () => {
+test('a cache that never answers costs no more than the time of the request (core 18)', async () => {
   const { event, principal } = await newRequest();
   const never = () => new Promise<never>(() => {});
   const handler = lambda(({ once }) => once(takeOne(principal)), {

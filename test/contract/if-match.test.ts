@@ -33,7 +33,7 @@ const MUTATIONS = [
   },
 ];
 
-describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
+describe.each(MUTATIONS)('the route $route', ({ handlerOf, path, body }) => {
   async function scene() {
     const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
     const handler = handlerOf(road);
@@ -45,7 +45,7 @@ describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
     return { principal, to, send, coins: async () => (await playerOf(road.db, principal)).coins };
   }
 
-  test('C128: an older version is 412, nothing is done and the key is unused', async () => {
+  test('an older version is 412, nothing is done and the key stays unused (C128)', async () => {
     const { principal, to, send, coins } = await scene();
     expectRefusal(await send('"7"'), 412, 'VERSION_MISMATCH');
     expectRefusal(await send('W/"1"'), 412, 'VERSION_MISMATCH');
@@ -54,7 +54,7 @@ describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
     expect(await coins()).toBe(990);
   });
 
-  test('C128: a retry meets its replay, and no 412 over the version that it made itself', async () => {
+  test('a retry meets its replay, and no 412 over the version that it made itself (C128)', async () => {
     const { send, coins } = await scene();
     const first = await send('"1"');
     const again = await send('"1"');
@@ -65,7 +65,7 @@ describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
     expect(await coins()).toBe(990);
   });
 
-  test('C128: of two who saw the same version, one goes through', async () => {
+  test('one of two requests that saw the same version goes through (C128)', async () => {
     const { send, coins } = await scene();
     const answers = await Promise.all([send('"1"', 'K1'), send('"1"', 'K2')]);
     const codes = answers.map(({ code }) => code ?? 'done').sort();
@@ -73,7 +73,7 @@ describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
     expect(await coins()).toBe(990);
   });
 
-  test('C128: * is any version, and what is no entity tag is refused', async () => {
+  test('a star matches any version, and what is no entity tag is refused (C128)', async () => {
     const { principal, to, send, coins } = await scene();
     expectRefusal(await send('7'), 400, 'PRECONDITION_MALFORMED');
     await expectNoTrace(road, [principal, to]);
@@ -82,7 +82,7 @@ describe.each(MUTATIONS)('$route', ({ handlerOf, path, body }) => {
   });
 });
 
-test('C128: a mutation that judges no If-Match refuses it, and leaves the key unused', async () => {
+test('a mutation that judges no If-Match refuses it, and leaves the key unused (C128)', async () => {
   let runs = 0;
   const handler = road.service.mutation({
     name: 'without-version',

@@ -68,7 +68,7 @@ function takeOne(early: Step, report: () => void = () => {}): Handler {
     ) as unknown as Handler;
 }
 
-test('C09 an earlier middleware that throws 401: the 401, and no claim', async () => {
+test('a 401 that an earlier middleware throws goes out, and nothing is claimed (C09)', async () => {
   const principal = await road.newPlayer();
   let isAllowed = false;
   const handler = takeOne({
@@ -87,7 +87,7 @@ test('C09 an earlier middleware that throws 401: the 401, and no claim', async (
   expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
 });
 
-test('C75 C25 a DELETE with an empty body and a content type of JSON: 204, and 204 again', async () => {
+test('a DELETE with an empty body and a content type of JSON is 204, and 204 again (C25, C75)', async () => {
   const principal = await road.newPlayer();
   const handler = takeOne({ before: () => {} });
   const event = httpEvent({ method: 'DELETE', path: '/players/me/x', principal, key: newKey() });
@@ -106,7 +106,7 @@ test('C75 C25 a DELETE with an empty body and a content type of JSON: 204, and 2
   expect(await markersOf(road.db, principal)).toHaveLength(1);
 });
 
-test('C08 a report that throws: what was committed is the answer, and Redis was told', async () => {
+test('a report that throws leaves the committed answer, and the cache gets its response (C08)', async () => {
   const principal = await road.newPlayer();
   const report = () => {
     throw new Error('no space left on the metrics');

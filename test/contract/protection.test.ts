@@ -121,19 +121,19 @@ async function handlerAt(name: string): Promise<Handler> {
 const template = readServerlessYml() as Template;
 const mutations = routesOf(template).filter(mayChangeSomething);
 
-test('there are routes to check', () => {
+test('serverless.yml has routes to check', () => {
   const found = mutations.map(({ method, path }) => `${method} ${path}`);
   expect(found).toEqual(
     expect.arrayContaining(['POST /players/me/coins/spend', 'POST /transfers']),
   );
 });
 
-describe.each(mutations)('$method $path', (route) => {
-  test('is protected', async () => {
+describe.each(mutations)('the route $method $path', (route) => {
+  test('the handler refuses a request without a key, a principal or a good body', async () => {
     expect(await complaintsOf(await handlerAt(route.handler), route)).toEqual([]);
   });
 
-  test('has an authorizer', () => {
+  test('the route has an authorizer', () => {
     expect(complaintsOfAuthorizer(route, template)).toEqual([]);
   });
 });
@@ -142,7 +142,7 @@ describe('the check itself', () => {
   const post = { method: 'POST', path: '/x' };
   const unprotected = () => middy<HttpEvent>().use(problemResponses({}));
 
-  test('complains of a handler that does whatever it is asked', async () => {
+  test('the check complains of a handler that does whatever it is asked', async () => {
     const handler = unprotected().handler(async () => ({ statusCode: 200 })) as unknown as Handler;
     expect(await complaintsOf(handler, post)).toEqual([
       'without a key: 200 undefined and not 400 KEY_REQUIRED',
@@ -151,7 +151,7 @@ describe('the check itself', () => {
     ]);
   });
 
-  test('complains of one that asks who it is, and for no key', async () => {
+  test('the check complains of a handler that asks who it is, and for no key', async () => {
     const handler = unprotected().handler(async (event) => {
       if (!('authorizer' in event.requestContext)) throw new Problem('UNAUTHENTICATED', 'Who?');
       throw new Problem('BODY_INVALID', 'What?');
@@ -161,14 +161,14 @@ describe('the check itself', () => {
     ]);
   });
 
-  test('complains of one that throws', async () => {
+  test('the check complains of a handler that throws', async () => {
     const handler: Handler = async () => {
       throw new Error('boom');
     };
     expect(await complaintsOf(handler, post)).toHaveLength(3);
   });
 
-  test('finds routes in every form, and calls none of them safe but the safe ones', () => {
+  test('the check finds routes in every form, and calls none of them safe but the safe ones', () => {
     const found = routesOf(
       parseServerlessYml(`
         functions:
@@ -193,7 +193,7 @@ describe('the check itself', () => {
     ]);
   });
 
-  test('finds routes in a parameter, on whatever stage', () => {
+  test('the check finds routes in a parameter, on whatever stage', () => {
     const found = routesOf(
       parseServerlessYml(`
         params:
@@ -214,12 +214,12 @@ describe('the check itself', () => {
     ['a function that stands elsewhere', "functions: { one: '${file(one.yml)}' }"],
     ['events that stand elsewhere', "functions: { one: { events: '${file(one.yml)}' } }"],
     ['no functions', 'provider: {}'],
-  ])('does not pass over %s', (_, text) => {
+  ])('the check does not pass over %s', (_, text) => {
     expect(() => routesOf(parseServerlessYml(text) as Template)).toThrow();
   });
 
   test.each([undefined, null, {}, { name: 'nobody' }, 'nobody', { type: 'request' }])(
-    'does not take %j for an authorizer',
+    'the check does not take %j for an authorizer',
     (authorizer) => {
       const route = { ...post, handler: 'x', authorizer };
       const declared = { provider: { httpApi: { authorizers: { callers: {} } } } };

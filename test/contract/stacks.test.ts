@@ -97,7 +97,7 @@ function orders(names: readonly Name[], fixed: readonly Name[]): Name[][] {
 const ALL = Object.keys(STEPS) as Name[];
 const WORKING = orders(ALL, ['problems', 'idempotency', 'parser', 'validator']);
 
-test('there are 30 orders in which the four stand one after the other', () => {
+test('the four middlewares stand one after the other in 30 orders', () => {
   expect(WORKING).toHaveLength(30);
   expect(new Set(WORKING.map(String)).size).toBe(30);
 });
@@ -105,30 +105,33 @@ test('there are 30 orders in which the four stand one after the other', () => {
 describe.each([
   { payload: '2.0', eventOf: httpEvent },
   { payload: '1.0', eventOf: restEvent },
-])('C125 library S4, payload $payload', ({ eventOf }) => {
-  test.each(WORKING.map((order) => [order.join(' → '), order] as const))('%s', async (_, order) => {
-    const handler = lambda(order);
-    const principal = await road.newPlayer();
-    const good: RequestOptions = { principal, key: newKey(), body: { amount: 1 } };
-    const send = async (changed: RequestOptions = {}) => {
-      const event = eventOf({ ...good, ...changed, headers: { Origin: ORIGIN } });
-      const { status, code, headers, json } = await ask(handler, event);
-      expect([status, headers['access-control-allow-origin']]).toEqual([status, ORIGIN]);
-      if (status >= 400) expect(json).toMatchObject({ status, code, title: /./ });
-      return [status, code ?? headers['etag']];
-    };
-    expect(await send()).toEqual([201, '"2"']);
-    expect(await send()).toEqual([409, 'ALREADY_EXISTS']);
-    expect(await send({ key: null })).toEqual([400, 'KEY_REQUIRED']);
-    expect(await send({ principal: undefined })).toEqual([401, 'UNAUTHENTICATED']);
-    const key = newKey();
-    expect(await send({ key, rawBody: '{"amount": 1' })).toEqual([400, 'BODY_INVALID']);
-    expect(await send({ key, body: { amount: 101 } })).toEqual([400, 'BODY_INVALID']);
-    expect(await send({ key, body: { amount: 13 } })).toEqual([500, 'INTERNAL']);
-    expect(await send({ key, body: { amount: 14 } })).toEqual([402, 'INSUFFICIENT_COINS']);
-    expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
-    expect(await markersOf(road.db, principal)).toEqual([good.key]);
-  });
+])('an order that works, payload $payload (C125, library S4)', ({ eventOf }) => {
+  test.each(WORKING.map((order) => [order.join(' → '), order] as const))(
+    'the stack %s answers as the contract says',
+    async (_, order) => {
+      const handler = lambda(order);
+      const principal = await road.newPlayer();
+      const good: RequestOptions = { principal, key: newKey(), body: { amount: 1 } };
+      const send = async (changed: RequestOptions = {}) => {
+        const event = eventOf({ ...good, ...changed, headers: { Origin: ORIGIN } });
+        const { status, code, headers, json } = await ask(handler, event);
+        expect([status, headers['access-control-allow-origin']]).toEqual([status, ORIGIN]);
+        if (status >= 400) expect(json).toMatchObject({ status, code, title: /./ });
+        return [status, code ?? headers['etag']];
+      };
+      expect(await send()).toEqual([201, '"2"']);
+      expect(await send()).toEqual([409, 'ALREADY_EXISTS']);
+      expect(await send({ key: null })).toEqual([400, 'KEY_REQUIRED']);
+      expect(await send({ principal: undefined })).toEqual([401, 'UNAUTHENTICATED']);
+      const key = newKey();
+      expect(await send({ key, rawBody: '{"amount": 1' })).toEqual([400, 'BODY_INVALID']);
+      expect(await send({ key, body: { amount: 101 } })).toEqual([400, 'BODY_INVALID']);
+      expect(await send({ key, body: { amount: 13 } })).toEqual([500, 'INTERNAL']);
+      expect(await send({ key, body: { amount: 14 } })).toEqual([402, 'INSUFFICIENT_COINS']);
+      expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
+      expect(await markersOf(road.db, principal)).toEqual([good.key]);
+    },
+  );
 });
 
 describe('an order that cannot work says so at the first request', () => {
@@ -145,7 +148,7 @@ describe('an order that cannot work says so at the first request', () => {
     }
   };
 
-  test('library S5, core 13: the parser before idempotency()', async () => {
+  test('a parser before idempotency() is reported (core 13, library S5)', async () => {
     for (const names of [
       ['problems', 'parser', 'idempotency'],
       ['parser', 'problems', 'idempotency', 'validator'],
@@ -158,7 +161,7 @@ describe('an order that cannot work says so at the first request', () => {
     }
   });
 
-  test('problemResponses() after idempotency()', async () => {
+  test('problemResponses() after idempotency() is reported', async () => {
     expect(await heard(['idempotency', 'problems', 'parser'])).toEqual([
       500,
       'INTERNAL',
@@ -166,7 +169,7 @@ describe('an order that cannot work says so at the first request', () => {
     ]);
   });
 
-  test('idempotency() twice', async () => {
+  test('idempotency() that stands twice is reported', async () => {
     expect(await heard(['problems', 'idempotency', 'idempotency', 'parser'])).toEqual([
       500,
       'INTERNAL',
@@ -175,14 +178,14 @@ describe('an order that cannot work says so at the first request', () => {
   });
 });
 
-describe('without problemResponses()', () => {
+describe('a stack without problemResponses()', () => {
   test('http-error-handler gives a Problem its own status and Retry-After', async () => {
     const event = httpEvent({ key: newKey(), body: { amount: 1 } });
     const answer = await ask(lambda(['errorHandler', 'idempotency', 'parser']), event);
     expect([answer.status, answer.text]).toEqual([401, expect.stringMatching(/^UNAUTHENTICATED/)]);
   });
 
-  test('what once refused is its own problem, and has the headers of cors', async () => {
+  test('a refusal of once is its own problem, and has the headers of cors', async () => {
     const principal = await road.newPlayer();
     const event = httpEvent({ principal, key: newKey(), body: { amount: 1 } });
     const handler = lambda(['errorHandler', 'cors', 'idempotency', 'parser']);
@@ -193,8 +196,8 @@ describe('without problemResponses()', () => {
   });
 });
 
-describe('library S4 (d): without a reporter', () => {
-  test('an error that somebody must look at goes to console.error, a refusal does not', async () => {
+describe('problemResponses() without a reporter (library S4)', () => {
+  test('an error that somebody must look at goes to console.error, and a refusal does not', async () => {
     const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
     const failing = (error: unknown) =>
       middy<HttpEvent, HttpResponse>()
@@ -214,7 +217,7 @@ describe('library S4 (d): without a reporter', () => {
     errors.mockRestore();
   });
 
-  test('an error that cannot be told is answered all the same', async () => {
+  test('an error that JSON cannot carry is answered all the same', async () => {
     const handler = middy<HttpEvent, HttpResponse>()
       .use(problemResponses({ report: () => {} }))
       .handler(async () => {
@@ -224,7 +227,7 @@ describe('library S4 (d): without a reporter', () => {
   });
 });
 
-test('library S10: a queue’s event is thrown, also where http-error-handler stands', async () => {
+test('an event of a queue throws, also where http-error-handler stands (library S10)', async () => {
   const event = { Records: [{ eventSource: 'aws:sqs', body: '{}' }] };
   for (const names of [
     ['problems', 'idempotency'],
@@ -237,7 +240,7 @@ test('library S10: a queue’s event is thrown, also where http-error-handler st
   }
 });
 
-test('C79: a hook that makes a success of an error hides nothing', async () => {
+test('a hook that makes a success of an error hides nothing (C79)', async () => {
   const hiding: Step = {
     onError: (request) => {
       request.response = { statusCode: 200, body: 'fine' };

@@ -24,7 +24,7 @@ const { services } = composeFile();
 const each = Object.entries(services);
 const endpoint = await dynamodbUrl();
 
-test("it is a Compose file by the specification's own schema", () => {
+test("localstack-compose.yml is a Compose file by the specification's own schema", () => {
   expect(schemaErrors(composeFile())).toBeNull();
   const misspelt = { services: { redis: { image: 'x', healthchek: {} } } };
   expect(schemaErrors(misspelt)).toMatchObject([
@@ -32,7 +32,7 @@ test("it is a Compose file by the specification's own schema", () => {
   ]);
 });
 
-test('its images are those of infra/local, each with a tag; LOCALSTACK_IMAGE overrides one', () => {
+test('its images are those of infra/local, each with a tag, and LOCALSTACK_IMAGE overrides one', () => {
   expect(each.map(([name, { image }]) => [name, image])).toEqual([
     ['postgres', images.postgres],
     ['redis', images.redis],
@@ -44,7 +44,7 @@ test('its images are those of infra/local, each with a tag; LOCALSTACK_IMAGE ove
   expect(other.services.localstack.image).toBe('mirror.example/localstack:4.14.0');
 });
 
-test('each port is for this machine alone, and can be chosen', () => {
+test('each port is published for this machine alone, and can be chosen', () => {
   expect(each.map(([name, { ports }]) => [name, ports])).toEqual([
     ['postgres', ['127.0.0.1:5432:5432']],
     ['redis', ['127.0.0.1:6379:6379']],
@@ -58,7 +58,7 @@ test('each port is for this machine alone, and can be chosen', () => {
   ]);
 });
 
-test('each has a check of its health', () => {
+test('each service has a check of its health', () => {
   const programs = each.map(([name, { healthcheck }]) => [name, healthcheck.test.slice(0, 2)]);
   expect(Object.fromEntries(programs)).toEqual({
     postgres: ['CMD', 'pg_isready'],
@@ -69,7 +69,7 @@ test('each has a check of its health', () => {
   expect(services.postgres.healthcheck.test.join(' ')).toContain('-h 127.0.0.1');
 });
 
-test('Postgres is made as the one of npm start is, with room for every pool', () => {
+test('Postgres is made as npm start makes it, with room for every pool', () => {
   expect(services.postgres.environment?.['POSTGRES_INITDB_ARGS']).toBe(clusterArguments.join(' '));
   expect(services.postgres.command?.join(' ')).toContain('max_connections=200');
 });
@@ -87,7 +87,7 @@ test('docs/docker.md gives the addresses, the ports and the images of what it st
   for (const image of Object.values(images)) expect(docs).toContain(`\`${image}\``);
 });
 
-test('nothing is kept in a named volume: what is mounted is a folder of this project', () => {
+test('nothing is kept in a named volume, and what is mounted is a folder of this project', () => {
   expect(asWritten.volumes).toBeUndefined();
   const mounted = each.flatMap(([, { volumes = [] }]) => volumes);
   expect(mounted).toEqual(['./infra/localstack/ready.d:/etc/localstack/init/ready.d:ro']);
@@ -103,7 +103,7 @@ test('LocalStack finds the one hook where it looks for it, as it runs it', () =>
   expect(() => accessSync(join(projectFolder, HOOK), constants.X_OK)).not.toThrow();
 });
 
-test.skipIf(!endpoint)('its hook makes the table that is deployed, once', async () => {
+test.skipIf(!endpoint)('the hook makes the table that is deployed, once', async () => {
   const name = `backstop_test_${randomUUID().replaceAll('-', '')}`;
   await runHook(name);
   const made = await describe(name);

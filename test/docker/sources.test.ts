@@ -7,13 +7,13 @@ const given = {
   DYNAMODB_ENDPOINT: 'http://d.example',
 };
 
-test('without SERVICES, or with an empty one, nothing comes from a container', () => {
+test('nothing comes from a container without SERVICES, or with an empty one', () => {
   expect(partsInContainers({})).toEqual([]);
   expect(partsInContainers({ SERVICES: '' })).toEqual([]);
   expect(partsInContainers(given)).toEqual([]);
 });
 
-test('with SERVICES=docker everything does, but for what has an address already', () => {
+test('everything comes from a container with SERVICES=docker, but for what has an address already', () => {
   expect(partsInContainers({ SERVICES: 'docker' })).toEqual(['postgres', 'redis', 'dynamodb']);
   const { DATABASE_URL, REDIS_URL, DYNAMODB_ENDPOINT } = given;
   const besides = (more: Record<string, string>) =>
@@ -24,7 +24,7 @@ test('with SERVICES=docker everything does, but for what has an address already'
   expect(besides(given)).toEqual([]);
 });
 
-test('an empty address is none', () => {
+test('an empty address counts as none', () => {
   expect(partsInContainers({ SERVICES: 'docker', ...given, REDIS_URL: '' })).toEqual(['redis']);
 });
 

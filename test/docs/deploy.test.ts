@@ -15,7 +15,7 @@ beforeAll(async () => {
   text = await read('docs/deploy.md');
 });
 
-test('every alarm has its section, and every section its alarm', () => {
+test('every alarm has its section, and every section has its alarm', () => {
   const alarms = ofType(template, 'AWS::CloudWatch::Alarm').map(([id]) => id);
   const sections = [...text.matchAll(/^### (\w+)$/gm)].map(([, name]) => name);
   expect(sections.sort()).toEqual(alarms.sort());
@@ -33,7 +33,7 @@ test('the parameters are those of serverless.yml, and all that replace something
   expect(replacing.filter((name) => !named.includes(name))).toEqual([]);
 });
 
-test('deploy A4: the clean-up after a failed first deployment deletes all that is left', () => {
+test('the clean-up after a failed first deployment deletes all that is left (deploy A4)', () => {
   const [, cleanUp = ''] = text.split('### After a first deployment that failed');
   const [section = ''] = cleanUp.split('\n## ');
   const left = ofType(template, 'AWS::DynamoDB::Table').concat(
@@ -61,14 +61,14 @@ test('deploy A4: the clean-up after a failed first deployment deletes all that i
   expect(section).toContain('export AWS_REGION=');
 });
 
-test('deploy A4: the region is told, to the AWS CLI and to serverless', () => {
+test('the AWS CLI and serverless are given the region (deploy A4)', () => {
   expect(text.indexOf('export AWS_REGION=')).toBeLessThan(text.indexOf('aws lambda'));
   const ofServerless = text.match(/(npx serverless \w+|npm run deploy --)[^`\n]*/g) ?? [];
   expect(ofServerless.length).toBeGreaterThan(3);
   for (const command of ofServerless) expect(command).toContain('--region eu-central-1');
 });
 
-test('deploy A6: the pipeline is tried before it is trusted, and the switch is named where one looks', async () => {
+test('the pipeline is tried before it is trusted, and the switch is named where one looks (deploy A6)', async () => {
   const [, step = ''] = text.split('\n6. ');
   expect(step.split('\n### ')[0]).toMatch(/pipeline[\s\S]*`BACKSTOP_PIPELINE=off`/);
   for (const id of ['ApiErrorsAlarm', 'ProxyPinningAlarm']) {
@@ -83,7 +83,7 @@ test('deploy A6: the pipeline is tried before it is trusted, and the switch is n
   }
 });
 
-test('deploy C2: the stack is protected from being removed, and what a removal does is said', () => {
+test('the stack is protected from being removed, and the text says what a removal does (deploy C2)', () => {
   const [first = '', after = ''] = text.split('## Upgrading and rolling back');
   expect(first).toContain(
     'aws cloudformation update-termination-protection --enable-termination-protection --stack-name backstop-prod',
@@ -91,7 +91,7 @@ test('deploy C2: the stack is protected from being removed, and what a removal d
   expect(after).toMatch(/Removing the stack[\s\S]*both database instances are deleted first/);
 });
 
-test('the commands are scripts and functions that exist, the files too', async () => {
+test('the commands are scripts and functions that exist, and so are the files', async () => {
   const { scripts } = JSON.parse(await read('package.json')) as { scripts: Record<string, string> };
   const called = [...text.matchAll(/npm run (\w+)/g)].map(([, name]) => name as string);
   expect(called).toContain('deploy');

@@ -83,7 +83,7 @@ async function connect(): Promise<Client> {
 const hears = (client: Client, text: string) =>
   eventually(async () => client.said() === text, `${text}, not ${client.said()}`);
 
-test('passes both ways, ends in order, and counts', async () => {
+test('the proxy passes bytes both ways, ends in order, and counts', async () => {
   const client = await connect();
   client.socket.write('one');
   await hears(client, '<one>');
@@ -101,7 +101,7 @@ test('passes both ways, ends in order, and counts', async () => {
   });
 });
 
-test('resets the client of a server that is not there', async () => {
+test('the proxy resets the client of a server that is not there', async () => {
   echo.close();
   const { closed } = await connect();
   expect(await closed).toBe('ECONNRESET');
@@ -129,7 +129,7 @@ test('a black hole swallows, and what was in it is reset and never resumed', asy
   expect([before.said(), within.said()]).toEqual(['<one>', '']);
 });
 
-test('freezes what is open and lets new connections pass', async () => {
+test('a freeze holds what is open and lets new connections pass', async () => {
   const old = await connect();
   proxy.freezeOpen();
   old.socket.write('one');
@@ -142,7 +142,7 @@ test('freezes what is open and lets new connections pass', async () => {
   expect(fresh.socket.destroyed).toBe(false);
 });
 
-test('refuses, and listens again on the same port', async () => {
+test('the proxy refuses, and listens again on the same port', async () => {
   const { closed } = await connect();
   await proxy.refuse();
   expect(await closed).toBe('ECONNRESET');
@@ -153,7 +153,7 @@ test('refuses, and listens again on the same port', async () => {
   await hears(again, '<one>');
 });
 
-test('drops before: the server never hears of it', async () => {
+test('a command that is dropped before never reaches the server', async () => {
   const client = await connect();
   const struck = proxy.dropBefore('COMMIT');
   client.socket.write('SELECT');
@@ -165,7 +165,7 @@ test('drops before: the server never hears of it', async () => {
   expect(echo.heard).toEqual(['SELECT']);
 });
 
-test('drops after: carried out, the answer lost, both sides reset, once', async () => {
+test('a command that is dropped after is carried out, its answer is lost, and both sides are reset, once', async () => {
   const client = await connect();
   const struck = proxy.dropAfter('COMMIT');
   client.socket.write('COMMIT');
@@ -178,7 +178,7 @@ test('drops after: carried out, the answer lost, both sides reset, once', async 
   await hears(next, '<COMMIT>');
 });
 
-test('drops after in silence: the server goes on hearing, the client hears nothing', async () => {
+test('a command that is dropped after in silence reaches the server, and the client gets no answer', async () => {
   const client = await connect();
   const struck = proxy.dropAfter((chunk) => chunk.includes('COMMIT'), 'silence');
   client.socket.write('COMMIT');
@@ -190,7 +190,7 @@ test('drops after in silence: the server goes on hearing, the client hears nothi
   expect(await client.closed).toBe('ECONNRESET');
 });
 
-test('holds a command, and what is behind it, until it may pass', async () => {
+test('the proxy holds a command, and what is behind it, until it may pass', async () => {
   const client = await connect();
   const other = await connect();
   const held = proxy.holdAt('two');
@@ -206,7 +206,7 @@ test('holds a command, and what is behind it, until it may pass', async () => {
   await eventually(async () => echo.heard.slice(2).join('') === 'twothree', 'let go, in order');
 });
 
-test('holds an answer until it may pass', async () => {
+test('the proxy holds an answer until it may pass', async () => {
   const client = await connect();
   const held = proxy.holdAnswer('one');
   client.socket.write('one');
@@ -216,7 +216,7 @@ test('holds an answer until it may pass', async () => {
   await hears(client, '<one>');
 });
 
-test('delays each direction, and nothing overtakes', async () => {
+test('the proxy delays each direction, and nothing overtakes', async () => {
   const client = await connect();
   proxy.delay({ toServer: 30, toClient: 20 });
   const startMs = performance.now();
@@ -238,7 +238,7 @@ test('delays each direction, and nothing overtakes', async () => {
   );
 });
 
-test('closing frees the port and every socket, whatever is under way', async () => {
+test('closing the proxy frees the port and every socket, whatever is under way', async () => {
   const clients = await Promise.all([connect(), connect()]);
   proxy.delay({ toServer: 60_000 });
   clients[0]?.socket.write('late');

@@ -22,7 +22,7 @@ const SENDS = 3;
 /** Short enough for tests that wait for it, long enough for a busy machine's DynamoDB. */
 const REQUEST_TIMEOUT_MS = 3000;
 
-describe.skipIf(url === undefined)('C65', () => {
+describe.skipIf(url === undefined)('a transaction without an answer (C65)', () => {
   let road: DynamoRoad;
   beforeAll(async () => {
     road = await openDynamoRoad(url as string, {
@@ -67,8 +67,8 @@ describe.skipIf(url === undefined)('C65', () => {
     ['an error of the server after it was carried out', failedThough],
     ['reset on its way there', loseRequest('reset')],
     ['silence on its way there', loseRequest('silence')],
-  ])('%s, once', (_, lose) => {
-    test('the same is sent again under the same token, and it is one award', async () => {
+  ])('one send meets %s', (_, lose) => {
+    test('the same transaction is sent again under the same token, and makes one award', async () => {
       const sent = badgeRequest();
       road.proxy.next(WRITE, lose);
       road.takeTokens();
@@ -82,7 +82,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test('without a key as well', async () => {
+    test('a request without a key is sent again as well', async () => {
       const award = road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
       const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, lose);
@@ -92,7 +92,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
   });
 
-  test('each answer is lost: the marker that bears our attempt says that it was done', async () => {
+  test('the marker that bears our attempt says that it was done when each answer is lost', async () => {
     const sent = badgeRequest();
     road.proxy.next(WRITE, loseAnswer(), SENDS);
     const first = await send(road.award, sent);
@@ -101,7 +101,7 @@ describe.skipIf(url === undefined)('C65', () => {
     await expectOneAward(sent.principal);
   });
 
-  test('each request is lost: nobody knows, and the same key goes through later', async () => {
+  test('the outcome is unknown when each request is lost, and the same key goes through later', async () => {
     const sent = badgeRequest();
     road.proxy.next(WRITE, loseRequest(), SENDS);
     expectUnknown(await send(road.award, sent));
@@ -110,7 +110,7 @@ describe.skipIf(url === undefined)('C65', () => {
     await expectOneAward(sent.principal);
   });
 
-  test('nobody can be asked either: unknown, and the retry is a replay', async () => {
+  test('the outcome is unknown when nobody can be asked either, and the retry is a replay', async () => {
     const sent = badgeRequest();
     road.proxy.next('GetItem', passOn, 2);
     road.proxy.next('GetItem', loseRequest(), SENDS);
@@ -120,7 +120,7 @@ describe.skipIf(url === undefined)('C65', () => {
     await expectOneAward(sent.principal);
   });
 
-  describe('the first send arrives late, when its sender has given up', () => {
+  describe('a first send that arrives late, when its sender has given up', () => {
     async function giveUp(sent: ReturnType<typeof badgeRequest>) {
       const held = hold();
       road.proxy.next(WRITE, held.behaviour);
@@ -129,7 +129,7 @@ describe.skipIf(url === undefined)('C65', () => {
       return held;
     }
 
-    test('after the retry: it is refused', async () => {
+    test('the late send is refused when it comes after the retry', async () => {
       const sent = badgeRequest();
       const held = await giveUp(sent);
       const retried = await send(road.award, sent);
@@ -140,7 +140,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test('before the retry: the retry repeats its answer', async () => {
+    test('the retry repeats the answer of the late send when that comes first', async () => {
       const sent = badgeRequest();
       const held = await giveUp(sent);
       expect((await held.deliver()).status).toBe(200);
@@ -148,7 +148,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test('while the retry has seen no marker yet: one of them is refused', async () => {
+    test('one of both is refused when the late send comes while the retry has seen no marker yet', async () => {
       const sent = badgeRequest();
       const held = await giveUp(sent);
       const retry = hold();
@@ -171,7 +171,7 @@ describe.skipIf(url === undefined)('C65', () => {
       ['still at work', answer({ type: 'TransactionInProgressException' })],
     ];
 
-    test.each(refusals)('%s, and it was carried out: it is a success', async (_, refuse) => {
+    test.each(refusals)('the answer "%s" hides no success', async (_, refuse) => {
       const sent = badgeRequest();
       road.proxy.next(WRITE, loseAnswer());
       road.proxy.next(WRITE, refuse, SENDS - 1);
@@ -181,7 +181,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test.each(refusals)('%s, and it was not: unknown, and nothing blind', async (_, refuse) => {
+    test.each(refusals)('the answer "%s" leaves a lost send unknown', async (_, refuse) => {
       const sent = badgeRequest();
       road.proxy.next(WRITE, loseRequest());
       road.proxy.next(WRITE, refuse, SENDS - 1);
@@ -193,7 +193,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test("another's marker stands there: its answer is repeated", async () => {
+    test('the answer of another request is repeated when its marker stands there', async () => {
       const sent = badgeRequest();
       const held = hold();
       road.proxy.next(WRITE, held.behaviour);
@@ -207,7 +207,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
   });
 
-  test('still at work, and then done: the SDK waits for it', async () => {
+  test('the SDK waits for a transaction that is still at work and then done', async () => {
     const sent = badgeRequest();
     road.proxy.next(WRITE, loseAnswer('reset'));
     road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }));
@@ -215,7 +215,7 @@ describe.skipIf(url === undefined)('C65', () => {
     await expectOneAward(sent.principal);
   });
 
-  test('still at work, whoever sent it, and never done: unknown', async () => {
+  test('the outcome is unknown while a transaction is still at work and never done, whoever sent it', async () => {
     const sent = badgeRequest();
     road.proxy.next(WRITE, answer({ type: 'TransactionInProgressException' }), SENDS);
     expectUnknown(await send(road.award, sent));
@@ -223,10 +223,10 @@ describe.skipIf(url === undefined)('C65', () => {
     await expectOneAward(sent.principal);
   });
 
-  describe('without a key', () => {
+  describe('a request without a key', () => {
     const optional = () => road.service({ BACKSTOP_KEY_MODE: 'optional' }).mutation(awardBadge);
 
-    test('an answer that is lost for good: unknown, and not to be sent again', async () => {
+    test('an answer that is lost for good is OUTCOME_UNKNOWN, and not to be sent again', async () => {
       const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, loseAnswer(), SENDS);
       const lost = await send(optional(), sent);
@@ -239,7 +239,7 @@ describe.skipIf(url === undefined)('C65', () => {
     test.each([
       ['a conflict', cancelled('TransactionConflict'), 409, 'CONTENTION'],
       ['throttled', cancelled('ThrottlingError'), 503, 'UNAVAILABLE'],
-    ])('%s: told at once, since nothing is tried again', async (_, error, status, code) => {
+    ])('%s is answered at once, since nothing is tried again', async (_, error, status, code) => {
       const sent = { ...badgeRequest(), key: null };
       road.proxy.next(WRITE, answer(error));
       road.takeTokens();
@@ -250,12 +250,12 @@ describe.skipIf(url === undefined)('C65', () => {
     });
   });
 
-  describe('C37 a DynamoDB that has gone silent is answered for within the time of the request', () => {
+  describe('a DynamoDB that has gone silent costs no more than the time of the request (C37)', () => {
     /** Less than its sends would take: it answers because its time is up. */
     const timed = (sent: ReturnType<typeof badgeRequest>) =>
       send(road.award, sent, working(1.5 * REQUEST_TIMEOUT_MS));
 
-    test('from the start: nothing took effect', async () => {
+    test('nothing took effect when it is silent from the start', async () => {
       const sent = badgeRequest();
       road.proxy.next('GetItem', loseRequest('silence'), SENDS);
       const late = await timed(sent);
@@ -265,7 +265,7 @@ describe.skipIf(url === undefined)('C65', () => {
       await expectOneAward(sent.principal);
     });
 
-    test('from the write on: unknown, and the retry is a replay', async () => {
+    test('the outcome is unknown when it is silent from the write on, and the retry is a replay', async () => {
       const sent = badgeRequest();
       road.proxy.next('GetItem', passOn, 2);
       road.proxy.next('GetItem', loseRequest('silence'), SENDS);
@@ -287,7 +287,7 @@ describe.skipIf(url === undefined)('C65', () => {
     });
   });
 
-  test('C38 the connection was lost between two requests', async () => {
+  test('a connection that was lost between two requests fails neither (C38)', async () => {
     await send(road.award, badgeRequest());
     await road.proxy.refuse();
     await road.proxy.pass();

@@ -8,7 +8,7 @@ import { newKey, send } from '../../support/requests.ts';
 const url = await dynamodbUrl();
 const ALWAYS = 100;
 
-describe.skipIf(url === undefined)('C102', () => {
+describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)', () => {
   let road: DynamoRoad;
   beforeAll(async () => {
     road = await openDynamoRoad(url as string);
@@ -40,7 +40,7 @@ describe.skipIf(url === undefined)('C102', () => {
       'CONTENTION',
     ],
     ['a conflict on the marker', ['TransactionConflict', 'None'], 409, 'ABORTED'],
-    ['C49 a marker that is gone again', ['ConditionalCheckFailed', 'None'], 409, 'ABORTED'],
+    ['a marker that is gone again (C49)', ['ConditionalCheckFailed', 'None'], 409, 'ABORTED'],
     ['a conflict on both', ['TransactionConflict', 'TransactionConflict'], 409, 'ABORTED'],
     ['throttling', ['None', 'ThrottlingError'], 503, 'UNAVAILABLE'],
     ['throttling of the marker', ['ThrottlingError', 'None'], 503, 'UNAVAILABLE'],
@@ -48,8 +48,8 @@ describe.skipIf(url === undefined)('C102', () => {
     ['no reasons at all', [], 503, 'UNAVAILABLE'],
     ['reasons that say nothing', ['None', 'None'], 503, 'UNAVAILABLE'],
     ['fewer reasons than items', ['ConditionalCheckFailed'], 503, 'UNAVAILABLE'],
-  ])('%s', (_, codes, status, code) => {
-    test('passes: the next try commits, under a token of its own', async () => {
+  ])('the reason is %s', (_, codes, status, code) => {
+    test('the next try commits when the reason passes, under a token of its own', async () => {
       const sent = badgeRequest();
       road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), 2);
       road.takeTokens();
@@ -60,7 +60,7 @@ describe.skipIf(url === undefined)('C102', () => {
       expect(await road.markersOf(sent.principal)).toHaveLength(1);
     });
 
-    test(`stays: ${status} ${code} after five tries, and no trace`, async () => {
+    test(`the answer is ${status} ${code} after five tries when the reason stays, and nothing is left`, async () => {
       const sent = badgeRequest();
       road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), ALWAYS);
       road.takeTokens();
@@ -78,7 +78,7 @@ describe.skipIf(url === undefined)('C102', () => {
     ['a reason that is a mistake of ours', cancelled('None', 'ValidationError')],
     ['an item that cannot be', { type: 'ValidationException' }],
     ['no right to it', { type: 'AccessDeniedException' }],
-  ])('%s is no reason to try again: 500, once, and no trace', async (_, error) => {
+  ])('%s is no reason to try again: it is 500 at once, and nothing is left', async (_, error) => {
     const sent = badgeRequest();
     road.proxy.next('TransactWriteItems', answer(error), ALWAYS);
     road.takeTokens();
@@ -89,12 +89,12 @@ describe.skipIf(url === undefined)('C102', () => {
     await expectToGoThrough(sent);
   });
 
-  describe.each(['GetItem', 'TransactWriteItems'])('%s', (operation) => {
+  describe.each(['GetItem', 'TransactWriteItems'])('the operation %s fails', (operation) => {
     test.each([
       'ThrottlingException',
       'ProvisionedThroughputExceededException',
       'RequestLimitExceeded',
-    ])('%s passes: the same is sent again', async (type) => {
+    ])('the same is sent again after %s', async (type) => {
       const sent = badgeRequest();
       road.proxy.next(operation, answer({ type }));
       expect((await send(road.award, sent)).status).toBe(201);
@@ -102,7 +102,7 @@ describe.skipIf(url === undefined)('C102', () => {
     });
 
     test.each([THROTTLED, { type: 'ResourceNotFoundException' }])(
-      '$type stays: 503 that names DynamoDB, and no trace',
+      '$type that stays is a 503 that names DynamoDB, and nothing is left',
       async (error) => {
         const sent = badgeRequest();
         road.proxy.next(operation, answer(error), ALWAYS);
@@ -116,7 +116,7 @@ describe.skipIf(url === undefined)('C102', () => {
     );
   });
 
-  test("the work's own read fails: 503, and no trace", async () => {
+  test('a read of the work that fails is 503, and nothing is left', async () => {
     const sent = badgeRequest();
     road.proxy.next('GetItem', passOn); // The marker.
     road.proxy.next('GetItem', (exchange) => exchange.reset(), ALWAYS);
@@ -126,7 +126,7 @@ describe.skipIf(url === undefined)('C102', () => {
     await expectToGoThrough(sent);
   });
 
-  test('a reader hears of it as well', async () => {
+  test('a reader is answered 503 as well, and 200 once DynamoDB is back', async () => {
     const principal = `p-${newKey()}`;
     await road.proxy.refuse();
     const refused = await send(road.list, { method: 'GET', path: '/players/me/badges', principal });
@@ -143,7 +143,7 @@ describe.skipIf(url === undefined)('C102', () => {
     ]);
   });
 
-  test('a version that moved in between: the work runs again on what is there now', async () => {
+  test('the work runs again on what is there now when a version moved in between', async () => {
     const sent = badgeRequest('second');
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
@@ -160,7 +160,7 @@ describe.skipIf(url === undefined)('C102', () => {
     });
   });
 
-  test('a duplicate that was faster: its answer, and never a second award', async () => {
+  test('a duplicate that was faster gives its answer, and no second award is made', async () => {
     const sent = badgeRequest();
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
@@ -176,7 +176,7 @@ describe.skipIf(url === undefined)('C102', () => {
     expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
   });
 
-  describe('the same, and the version has moved as well', () => {
+  describe('a duplicate that was faster and has moved the version as well', () => {
     async function overtaken() {
       const sent = badgeRequest();
       const held = hold();
@@ -203,7 +203,7 @@ describe.skipIf(url === undefined)('C102', () => {
       expect((await road.badgesOf(sent.principal)).version).toBe(1);
     });
 
-    test('the marker did not come along with its reason: it is read', async () => {
+    test('the marker is read when it did not come along with its reason', async () => {
       const { sent, held, slow, fast } = await overtaken();
       road.takeTokens();
       await held.answerInstead(cancelled('ConditionalCheckFailed', 'ConditionalCheckFailed'));
@@ -217,7 +217,7 @@ describe.skipIf(url === undefined)('C102', () => {
     });
   });
 
-  test('another request that was faster under this key: 422', async () => {
+  test('another request that was faster under this key is 422', async () => {
     const sent = badgeRequest();
     const held = hold();
     road.proxy.next('TransactWriteItems', held.behaviour);
@@ -230,7 +230,7 @@ describe.skipIf(url === undefined)('C102', () => {
     expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['tin'], version: 1 });
   });
 
-  test('an If-Match that a faster duplicate has made stale: the replay, and no 412', async () => {
+  test('an If-Match that a faster duplicate has made stale is a replay, and no 412', async () => {
     const principal = `p-${newKey()}`;
     await send(road.award, { ...badgeRequest('first'), principal });
     const sent = { ...badgeRequest('second'), principal, headers: { 'If-Match': '"1"' } };
@@ -252,7 +252,7 @@ describe.skipIf(url === undefined)('C102', () => {
     expect(await road.markersOf(principal)).toHaveLength(2);
   });
 
-  test('C59 ten writers of one item: whoever is not done is told to send it again, and each is done once', async () => {
+  test('ten writers of one item are each told to send it again until done, and each is done once (C59)', async () => {
     const principal = `p-${newKey()}`;
     const all = Array.from({ length: 10 }, (_, n) => ({
       ...badgeRequest(`badge-${n}`),

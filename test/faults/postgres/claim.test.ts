@@ -68,7 +68,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await send(spend, { ...request, key: newKey() })).code).toBe('VERSION_MISMATCH');
     });
 
-    test('C47 waits for the owner; the owner commits: the key is used up', async () => {
+    test('the key is used up when the owner that was waited for commits (C47)', async () => {
       const request = await newRequest();
       const owner = await holdClaim(request);
       const waiting = send(probe(service(), takeCoin), request);
@@ -78,7 +78,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(1000);
     });
 
-    test('C47 waits for the owner; the owner rolls back: the claim is ours', async () => {
+    test('the claim is ours when the owner that was waited for rolls back (C47)', async () => {
       const request = await newRequest();
       const owner = await holdClaim(request);
       const waiting = send(probe(service(), takeCoin), request);
@@ -88,7 +88,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('C10 waits for the owner; the owner dies: the claim is ours', async () => {
+    test('the claim is ours when the owner that was waited for dies (C10)', async () => {
       const request = await newRequest();
       await holdClaim(request);
       const waiting = send(probe(service(), takeCoin), request);
@@ -126,7 +126,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await markersOf(db, request.principal)).toEqual([]);
     });
 
-    test('C49 a purge holds the row: waits, and claims anew once it is gone', async () => {
+    test('a claim waits for a purge that holds its row, and claims anew once the row is gone (C49)', async () => {
       const request = await newRequest();
       await send(probe(service(), takeCoin), request);
       const purge = await openSession(db.purgeUrl);
@@ -155,7 +155,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await waiting).code).toBe('ALREADY_EXISTS');
     });
 
-    test('C61 a process clock that is minutes off decides nothing', async () => {
+    test('a process clock that is minutes off decides nothing (C61)', async () => {
       const realNow = Date.now.bind(Date);
       for (const skewMs of [180_000, -180_000]) {
         const clock = vi.spyOn(Date, 'now').mockImplementation(() => realNow() + skewMs);
@@ -182,7 +182,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       }
     });
 
-    test('C84 what the work sends and does not wait for is in the transaction', async () => {
+    test('a query that the work sends and does not wait for is in the transaction (C84)', async () => {
       const request = await newRequest();
       const handler = probe(service(), async (tx, principal) => {
         void takeCoin(tx, principal);
@@ -204,7 +204,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('an error that the work swallowed is not a success: the tag says ROLLBACK', async () => {
+    test('an error that the work swallowed is not a success, since the tag says ROLLBACK', async () => {
       const request = await newRequest();
       let isBroken = true;
       const handler = probe(service(), async (tx, principal) => {
@@ -238,8 +238,8 @@ function millisecondsOf(setting: string): number {
   return Number(number) * (unit === 's' ? 1000 : 1);
 }
 
-describe('claim_marker itself', () => {
-  test('past the deadline it raises IDM02 and claims nothing', async () => {
+describe('the function claim_marker itself', () => {
+  test('claim_marker past the deadline raises IDM02 and claims nothing', async () => {
     const { principal, key } = await newRequest();
     const session = await openSession(db.apiUrl);
     await session.query('BEGIN DEFERRABLE');
@@ -248,7 +248,7 @@ describe('claim_marker itself', () => {
     expect(await markersOf(db, principal)).toEqual([]);
   });
 
-  test('a deadline less than a millisecond away is 1 ms of lock_timeout, not none', async () => {
+  test('a deadline less than a millisecond away is 1 ms of lock_timeout, and not none', async () => {
     const { principal, key } = await newRequest();
     await holdClaim({ principal, key });
     const session = await openSession(db.apiUrl);
@@ -260,7 +260,7 @@ describe('claim_marker itself', () => {
     await expect(claim).rejects.toMatchObject({ code: expect.stringMatching(/^(55P03|IDM02)$/) });
   });
 
-  test('outside a DEFERRABLE transaction it ends its own backend', async () => {
+  test('claim_marker outside a DEFERRABLE transaction ends its own backend', async () => {
     const { principal, key } = await newRequest();
     for (const begin of ['SELECT 1', 'BEGIN']) {
       const session = await openSession(db.apiUrl);

@@ -24,16 +24,16 @@ async function fateOf(seenFrom: number) {
   return fateOfCommit(database, mark, committed?.xid ?? '', Date.now() + 5000);
 }
 
-test('a COMMIT behind the snapshot of the question has no mark in it: the next one sees it', async () => {
+test('a COMMIT that the snapshot of the first look has not seen is found by the next look', async () => {
   expect(await fateOf(1)).toEqual({ kind: 'committed', markedAtMs: 7 });
   expect(await fateOf(2)).toEqual({ kind: 'committed', markedAtMs: 7 });
 });
 
-test('what is committed and never marked is another transaction, of a restored server', async () => {
+test('a transaction that is committed and has no mark is another one, of a restored server', async () => {
   expect(await fateOf(3)).toEqual({ kind: 'unknown' });
 });
 
-test('core V7: a visible mark is the proof, also of a transaction so old that its status is NULL', async () => {
+test('a visible mark is the proof, also of a transaction so old that its status is NULL (core V7)', async () => {
   const { database } = testService(db);
   const frozen = '3';
   const [row] = await db.sql<{ status: string | null }>(

@@ -39,7 +39,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     const service = () =>
       testService(db, { ...PATIENT, BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '10' });
 
-    test('C59 ten writers of one row all get through', async () => {
+    test('ten writers of one row all get through (C59)', async () => {
       const principal = await newPlayer();
       const spend = service().mutation(spendCoins);
       const answers = await Promise.all(
@@ -51,7 +51,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, principal)).toEqual({ coins: 930, version: 11 });
     });
 
-    test('transfers in every direction at once: nothing is lost, and nobody locks out another', async () => {
+    test('transfers in every direction at once lose nothing, and nobody locks out another', async () => {
       const players = [await newPlayer(), await newPlayer(), await newPlayer()];
       const transfer = service().mutation(transferCoins);
       const answers = await Promise.all(
@@ -74,7 +74,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(after.reduce((sum, { version }) => sum + version - 1, 0)).toBe(60);
     });
 
-    test('C66 a version moved under the swap: read again, and both changes stand', async () => {
+    test('a swap whose version moved is read again, and both changes stand (C66)', async () => {
       const principal = await newPlayer();
       let reads = 0;
       const handler = probe(service(), async (tx) =>
@@ -124,7 +124,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await markersOf(db, principal)).toEqual([]);
     });
 
-    test('a deadlock: the victim runs again as a whole, step 0 included', async () => {
+    test('the victim of a deadlock runs again as a whole, step 0 included', async () => {
       const [one, two] = [await newPlayer(), await newPlayer()];
       const handler = probe(service(), async (tx) => {
         await takeCoin(tx, one);
@@ -145,7 +145,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await markersOf(db, one)).toEqual([sent.key]);
     });
 
-    test('C52 killed in the middle of the work: again as a whole, on another connection', async () => {
+    test('a session that is killed in the middle of the work runs again as a whole, on another connection (C52)', async () => {
       const principal = await newPlayer();
       const other = await openSession(db.adminUrl);
       await other.query('BEGIN');
@@ -162,7 +162,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, principal)).coins).toBe(999);
     });
 
-    test('C51 after a failed mutation the same client serves the next', async () => {
+    test('the same client serves the next request after a failed mutation (C51)', async () => {
       const principal = await newPlayer();
       const single = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
       const pidOf = probe(single, async (tx) => ({
@@ -183,7 +183,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect([next.status, next.text]).toEqual([200, first.text]);
     });
 
-    test('C54 backends killed between two invocations: the next one answers', async () => {
+    test('the next request is answered when backends were killed between two invocations (C54)', async () => {
       const principal = await newPlayer();
       const handler = probe(service(), takeCoin);
       expect((await send(handler, { principal, key: newKey(), body: {} })).status).toBe(200);
@@ -194,7 +194,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, principal)).coins).toBe(998);
     });
 
-    test('C145 a constraint that fails at COMMIT is a definite no', async () => {
+    test('a constraint that fails at COMMIT is a definite failure (C145)', async () => {
       const principal = await newPlayer();
       await db.sql(
         `CREATE TABLE IF NOT EXISTS deferred (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,

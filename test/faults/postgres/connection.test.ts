@@ -72,7 +72,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     const service = (environment: Record<string, string> = {}) =>
       testService({ apiUrl: proxy.url }, { BACKSTOP_PIPELINE: pipeline, ...environment });
 
-    test('C65 the answer to COMMIT is lost: it is looked up, and was a success', async () => {
+    test('a COMMIT whose answer is lost is looked up, and was a success (C65)', async () => {
       const request = await newRequest();
       const handler = probe(service(), takeCoin);
       const lost = proxy.dropAfter(COMMIT);
@@ -86,7 +86,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await send(handler, request)).code).toBe('ALREADY_EXISTS');
     });
 
-    test('COMMIT itself is lost: it is looked up, was an abort, and the whole runs again', async () => {
+    test('a COMMIT that is lost itself is looked up, was an abort, and the whole runs again', async () => {
       const request = await newRequest();
       const lost = proxy.dropBefore(COMMIT);
       const answer = await send(probe(service(), takeCoin), request);
@@ -95,7 +95,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('C65 and then nobody can be asked: 503 OUTCOME_UNKNOWN, and the retry is safe', async () => {
+    test('a lost COMMIT is 503 OUTCOME_UNKNOWN when nobody can be asked, and the retry is safe (C65)', async () => {
       const request = await newRequest();
       const handler = probe(service(), takeCoin);
       const lost = proxy.dropAfter(COMMIT).then(() => proxy.refuse());
@@ -109,7 +109,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('the answer to COMMIT never comes: asked on another connection when the time is up', async () => {
+    test('a COMMIT that is never answered is looked up on another connection when the time is up', async () => {
       const handler = probe(service(), takeCoin);
       const answer = await inTime(async () => {
         const request = await newRequest();
@@ -138,7 +138,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('FATAL at COMMIT is no answer either: it is looked up', async () => {
+    test('a FATAL error at COMMIT is no answer either, and is looked up', async () => {
       const request = await newRequest();
       await db.sql('DROP SEQUENCE IF EXISTS kills');
       await db.sql('CREATE SEQUENCE kills');
@@ -150,7 +150,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('C145 a serialization failure at COMMIT itself: the whole runs again, once in effect', async () => {
+    test('a serialization failure at COMMIT itself makes the whole run again, once in effect (C145)', async () => {
       const request = await newRequest();
       const failures = `f${newKey().replaceAll('-', '')}`;
       await db.sql(`CREATE SEQUENCE ${failures}`);
@@ -162,7 +162,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('C145 a statement that is cancelled at COMMIT leaves no effect and an unused key', async () => {
+    test('a statement that is cancelled at COMMIT leaves no effect and an unused key (C145)', async () => {
       const request = await newRequest();
       await atCommit(request.principal, `RAISE EXCEPTION 'late' USING ERRCODE = '57014'`);
       const answer = await send(probe(service(), takeCoin), request);
@@ -183,7 +183,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('lost before COMMIT: the whole runs again', async () => {
+    test('a connection that is lost before COMMIT makes the whole run again', async () => {
       const request = await newRequest();
       const lost = proxy.dropBefore('UPDATE players');
       expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
@@ -191,7 +191,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('lost again and again: 503 after a bounded number of tries, and no effect', async () => {
+    test('a connection that is lost again and again is 503 after a bounded number of tries, without effect', async () => {
       const request = await newRequest();
       const handler = probe(service(), takeCoin);
       const losses = Array.from({ length: 5 }, () => proxy.dropBefore('UPDATE players'));
@@ -207,7 +207,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('C53 C83 the server goes silent in the middle: 503 in time, and the next request works', async () => {
+    test('a server that goes silent in the middle is 503 in time, and the next request works (C53, C83)', async () => {
       const request = await newRequest();
       const handler = probe(service({ BACKSTOP_POOL_MAX: '1' }), async (tx, principal) => {
         await tx.query('SELECT 1'); // BEGIN is answered: silence there is another connection's turn.
@@ -225,7 +225,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('the database is not there: 503, and when it is back, 200', async () => {
+    test('a database that is not there is 503, and 200 when it is back', async () => {
       const request = await newRequest();
       const handler = probe(service(), takeCoin);
       await proxy.refuse();
@@ -239,7 +239,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect((await send(handler, request)).status).toBe(200);
     });
 
-    test('BEGIN fails: nothing behind it runs by itself, and the whole runs again', async () => {
+    test('nothing behind it runs by itself when BEGIN fails, and the whole runs again', async () => {
       const request = await newRequest();
       const url = await breakFirstBegin(db.apiUrl);
       const broken = testService({ apiUrl: url }, { BACKSTOP_PIPELINE: pipeline });
@@ -314,7 +314,7 @@ describe('the fate of a COMMIT', () => {
     return claim as Claim;
   }
 
-  test('committed needs the marker to bear that very transaction', async () => {
+  test('a commit is proved only by a marker that bears that very transaction', async () => {
     const claim = await transaction('one', 'COMMIT');
     const other = await transaction('two', 'COMMIT');
     expect(await fate('one', claim)).toBe('committed');
@@ -322,7 +322,7 @@ describe('the fate of a COMMIT', () => {
     expect(await fate('none', claim)).toBe('unknown');
   });
 
-  test('core V4: the same transaction number and key with another time is another claim, as after a restore', async () => {
+  test('the same transaction number and key with another time is another claim, as after a restore (core V4)', async () => {
     const claim = await transaction('restored', 'COMMIT');
     const before = String(BigInt(claim.claimedAtUs) - 1n);
     expect(await fate('restored', { ...claim, claimedAtUs: before })).toBe('unknown');
@@ -335,11 +335,11 @@ describe('the fate of a COMMIT', () => {
     }
   });
 
-  test('aborted is aborted', async () => {
+  test('a transaction that was rolled back is found aborted', async () => {
     expect(await fate('three', await transaction('three', 'ROLLBACK'))).toBe('aborted');
   });
 
-  test('a number from the future, or none that is known, is unknown', async () => {
+  test('a transaction number from the future, or one that nobody knows, is unknown', async () => {
     const claimedAtUs = '1';
     expect(await fate('one', { xid: '9223372036854775807', claimedAtUs })).toBe('unknown');
     expect(await fate('one', { xid: '3', claimedAtUs })).toBe('unknown');
@@ -363,9 +363,9 @@ test('the marker bears the number of its own transaction, and of no subtransacti
 });
 
 describe.each(['08006', '57P01'])(
-  'core S1: a proxy answers COMMIT with an ERROR of its own, %s',
+  'a proxy that answers COMMIT with an ERROR of its own, %s (core S1)',
   (code) => {
-    test('when the transaction had committed, its success is found out', async () => {
+    test('the success is found out when the transaction had committed', async () => {
       const request = await newRequest();
       const url = await answerCommitWith(db.apiUrl, code, 'after');
       const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
@@ -373,7 +373,7 @@ describe.each(['08006', '57P01'])(
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
-    test('when it had not, the whole runs again', async () => {
+    test('the whole runs again when the transaction had not committed', async () => {
       const request = await newRequest();
       const url = await answerCommitWith(db.apiUrl, code, 'before');
       const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
@@ -406,9 +406,9 @@ async function answerCommitWith(
 }
 
 describe.each(['on', 'off'])(
-  'core 6: a connection that died in silence, pipelining %s',
+  'a connection that died in silence, pipelining %s (core 6)',
   (pipeline) => {
-    test('BEGIN gets no answer: the connection is given up, and another one serves the request', async () => {
+    test('a BEGIN without an answer gives the connection up, and another one serves the request', async () => {
       const handler = probe(
         testService({ apiUrl: proxy.url }, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' }),
         takeCoin,
@@ -427,7 +427,7 @@ describe.each(['on', 'off'])(
   },
 );
 
-test('C55 Postgres restarts while idle: the process survives, and the next request is served', async () => {
+test('a process survives that Postgres restarts while it is idle, and serves the next request (C55)', async () => {
   const folder = await createRunFolder();
   const server = await startPostgres({ runDir: folder.path });
   onTestFinished(async () => {

@@ -79,7 +79,7 @@ function mending(message: string): string[] {
 }
 
 describe('an unfit role', () => {
-  test('C121 synchronous_commit = off is refused at the first connection, with the statement that mends it', async () => {
+  test('synchronous_commit = off is refused at the first connection, with the statement that mends it (C121)', async () => {
     await db.sql(`ALTER ROLE backstop_api IN DATABASE ${name} SET synchronous_commit = off`);
     const message = await refusal(db.apiUrl);
     expect(message).toMatch(/synchronous_commit is off, so a crash would lose/);
@@ -90,12 +90,12 @@ describe('an unfit role', () => {
     expect(await refusal(db.apiUrl)).toBe('welcome');
   });
 
-  test('core 11: synchronous_commit = local survives a crash of this server, and is taken', async () => {
+  test('synchronous_commit = local survives a crash of this server, and is accepted (core 11)', async () => {
     await db.sql(`ALTER DATABASE ${name} SET synchronous_commit = local`);
     expect(await refusal(db.apiUrl)).toBe('welcome');
   });
 
-  test('C123 core 10: default_transaction_deferrable = on is refused, wherever it was set', async () => {
+  test('default_transaction_deferrable = on is refused, wherever it was set (C123, core 10)', async () => {
     await db.sql(`ALTER DATABASE ${name} SET default_transaction_deferrable = on`);
     const message = await refusal(db.apiUrl);
     expect(message).toMatch(/default_transaction_deferrable is on, so a BEGIN that failed/);
@@ -103,13 +103,13 @@ describe('an unfit role', () => {
     expect(await refusal(db.apiUrl)).toBe('welcome');
   });
 
-  test('a setting that comes with the connection is to be taken out of the URL', async () => {
+  test('a setting that comes with the connection is refused with the advice to take it out of the URL', async () => {
     const message = await refusal(`${db.apiUrl}?options=-c%20synchronous_commit%3Doff`);
     expect(message).toMatch(/synchronous_commit is off.*the URL's options, or PGOPTIONS/);
     expect(mending(message)).toEqual([]);
   });
 
-  test('library S8: one message names all that is unfit, and what it says to say mends it all', async () => {
+  test('one message names all that is unfit, and its statements mend it all (library S8)', async () => {
     await db.sql(`ALTER DATABASE ${name} SET synchronous_commit = off`);
     await db.sql(`ALTER DATABASE ${name} SET default_transaction_deferrable = on`);
     await db.sql(`ALTER DATABASE ${name} SET default_transaction_read_only = on`);
@@ -135,7 +135,7 @@ describe('an unfit role', () => {
     expect(await refusal()).toBe('welcome');
   });
 
-  test('library S8: what docs/database.md says to say makes a role of one’s own fit', async () => {
+  test('the statements in docs/database.md make a role of one’s own fit (library S8)', async () => {
     await db.sql('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC');
     const docs = readFileSync(join(projectFolder, 'docs/database.md'), 'utf8');
     const blocks = [...docs.matchAll(/```sql\n([^`]*)```/g)].map(([, sql]) => sql as string);
@@ -146,7 +146,7 @@ describe('an unfit role', () => {
     expect(await refusal()).toBe('welcome');
   });
 
-  test('only what its stores use is asked of a role', async () => {
+  test('a role needs only what its stores use', async () => {
     await limit();
     await grantMarkers();
     expect(await refusal(url(), markers)).toBe('welcome');
@@ -156,7 +156,7 @@ describe('an unfit role', () => {
     expect(message).not.toContain('player_mutation_idempotency');
   });
 
-  test('a store that is made later is asked for before its first request', async () => {
+  test('a store that is made later is checked before its first request', async () => {
     await limit();
     await grantMarkers();
     await db.sql(`GRANT SELECT, INSERT, UPDATE ON players TO ${role}`);
@@ -185,7 +185,7 @@ describe('an unfit role', () => {
 });
 
 describe('an unfit schema', () => {
-  test('library S8: a database that was not migrated is refused with the word migrate', async () => {
+  test('a database that was not migrated is refused with the word migrate (library S8)', async () => {
     await db.sql('DROP SCHEMA public CASCADE');
     await db.sql('CREATE SCHEMA public');
     await db.sql('GRANT USAGE ON SCHEMA public TO PUBLIC');
@@ -198,7 +198,7 @@ describe('an unfit schema', () => {
     expect(await refusal(db.apiUrl)).toBe('welcome');
   });
 
-  test('library S8: an older schema is refused with the migrations that are missing', async () => {
+  test('an older schema is refused with the migrations that are missing (library S8)', async () => {
     await db.sql(`ALTER FUNCTION publish_record(bigint, uuid, bytea) SECURITY INVOKER`);
     await db.sql(`DROP FUNCTION claim_marker(text, text, timestamptz)`);
     await db.sql(`CREATE FUNCTION claim_marker(text, text, timestamptz, OUT created_at_ms float8, OUT xid text)
@@ -209,7 +209,7 @@ describe('an unfit schema', () => {
     expect(message.match(/\n- /g)).toHaveLength(2);
   });
 
-  test('a schema that the role does not see is named, with what makes it seen', async () => {
+  test('a schema that the role does not see is named, with the statement that lets it see', async () => {
     await limit();
     await grantMarkers();
     await db.sql('ALTER SCHEMA public RENAME TO elsewhere');
@@ -242,7 +242,7 @@ describe('what the client is told', () => {
     },
   );
 
-  test('library B2: a mistake of ours on the way to a connection is no outage', async () => {
+  test('a mistake of ours on the way to a connection is no outage (library B2)', async () => {
     const { database } = testService(db);
     const broken = { ...database, pool: undefined as never };
     const store = markerStore({ database: broken, retentionMs: 3_600_000 });
@@ -250,7 +250,7 @@ describe('what the client is told', () => {
     expect(begun).toMatchObject({ kind: 'threw', error: expect.any(TypeError) });
   });
 
-  test('a standby is an outage: 503, and the reason is in the log', async () => {
+  test('a standby is an outage: it is 503, and the reason is in the log', async () => {
     await db.sql(
       `CREATE FUNCTION pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'`,
     );
@@ -264,7 +264,7 @@ describe('what the client is told', () => {
     ]);
   });
 
-  test('a server that is read-only as a whole is an outage: 503', async () => {
+  test('a server that is read-only as a whole is an outage and 503', async () => {
     const folder = await createRunFolder();
     const settings = { default_transaction_read_only: 'on' };
     const server = await startPostgres({ runDir: folder.path, settings });

@@ -21,12 +21,12 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-test('C144: there is a pgbouncer to try it with', ({ skip }) => {
+test('a pgbouncer is there to test with (C144)', ({ skip }) => {
   if (!process.env['CI']) skip(!hasPgbouncer, 'no Debian or Ubuntu to fetch pgbouncer from');
   expect(hasPgbouncer).toBe(true);
 });
 
-describe.runIf(hasPgbouncer).each(['on', 'off'])('C144: pipelining %s', (pipeline) => {
+describe.runIf(hasPgbouncer).each(['on', 'off'])('a pooler, pipelining %s (C144)', (pipeline) => {
   test('both stores keep the contract, over more clients than the pooler has connections', async () => {
     const url = await startPgbouncer(db.apiUrl);
     const service = testService(

@@ -49,7 +49,7 @@ const coins = async () => {
 const spend = (service: ReturnType<typeof testService>): Promise<Answer> =>
   send(probe(service, takeCoin), { principal, key: newKey(), body: {} });
 
-describe('TLS', () => {
+describe('a connection with TLS', () => {
   const authorities = tls.getCACertificates('default');
   beforeEach(() => setPassword('backstop_api', 'hunter2'));
   afterEach(() => tls.setDefaultCACertificates(authorities));
@@ -72,12 +72,12 @@ describe('TLS', () => {
     expect(await coins()).toBe(1000);
   }
 
-  test('the server that the authority of sslrootcert vouches for is taken', async () => {
+  test('a server that the authority of sslrootcert vouches for is accepted', async () => {
     expect((await spend(at('localhost', ownAuthority()))).status).toBe(200);
     expect(await coins()).toBe(999);
   });
 
-  test('and so is one that an authority of the process vouches for', async () => {
+  test('a server that an authority of the process vouches for is accepted', async () => {
     // As NODE_EXTRA_CA_CERTS does.
     tls.setDefaultCACertificates([...authorities, postgres.authority]);
     expect((await spend(at('localhost'))).status).toBe(200);
@@ -104,7 +104,7 @@ describe('TLS', () => {
   });
 });
 
-describe('IAM tokens', () => {
+describe('a sign-in with IAM tokens', () => {
   const START = Date.UTC(2026, 10, 30);
   beforeEach(() => {
     vi.stubEnv('AWS_ACCESS_KEY_ID', 'AKIDEXAMPLE');
@@ -138,7 +138,7 @@ describe('IAM tokens', () => {
       `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'backstop_api'`,
     );
 
-  test('each connection signs in with its own, in the pool and beside it', async () => {
+  test('each connection signs in with its own token, in the pool and beside it', async () => {
     await acceptTokenOfNow('backstop_api');
     const service = testService({ apiUrl: urlOf('backstop_api') }, environment());
     expect((await spend(service)).status).toBe(200);
@@ -152,7 +152,7 @@ describe('IAM tokens', () => {
     expect(await coins()).toBe(997);
   });
 
-  test('an outdated one is refused: 503, and no effect', async () => {
+  test('an outdated token is refused with 503 and no effect', async () => {
     await acceptTokenOfNow('backstop_api');
     vi.setSystemTime(START + 1000);
     const service = testService({ apiUrl: urlOf('backstop_api') }, environment());
@@ -161,7 +161,7 @@ describe('IAM tokens', () => {
     expect(await coins()).toBe(1000);
   });
 
-  test('house A3: so does the command `npm run purge`', async () => {
+  test('the command `npm run purge` signs in with a token too (house A3)', async () => {
     await acceptTokenOfNow('backstop_purge');
     await postgres.admin.query(
       `INSERT INTO player_mutation_idempotency VALUES ($1, 'old', now() - interval '3 days')`,

@@ -62,7 +62,7 @@ async function rest(): Promise<void> {
 }
 
 describe.each(['on', 'off'])('on a pooled connection, pipelining %s', (pipeline) => {
-  test('core 6: the pooled connection of a record died in silence: claimed on another at once', async () => {
+  test('a record is claimed on another connection at once when the pooled one died in silence (core 6)', async () => {
     const handler = handlerOn(one(pipeline), 'recordMutation');
     const request = await newRequest();
     expect((await send(handler, request)).status).toBe(200);
@@ -73,7 +73,7 @@ describe.each(['on', 'off'])('on a pooled connection, pipelining %s', (pipeline)
     expect((await playerOf(db, request.principal)).coins).toBe(998);
   });
 
-  test('C117 core 6: a read after a thaw with dead connections goes to a new one', async () => {
+  test('a read after a thaw with dead connections goes to a new one (C117, core 6)', async () => {
     const service = testService(
       { apiUrl: proxy.url },
       { BACKSTOP_POOL_MAX: '3', BACKSTOP_PIPELINE: pipeline },
@@ -94,7 +94,7 @@ describe.each(['on', 'off'])('on a pooled connection, pipelining %s', (pipeline)
     await lost;
   });
 
-  test('C117: a read that waits too long is given up by its deadline, and so is its connection', async () => {
+  test('a read that waits too long is given up by its deadline, and so is its connection (C117)', async () => {
     const service = one(pipeline);
     const handler = service.query({
       name: 'slow',
@@ -116,7 +116,7 @@ describe.each(['on', 'off'])('on a pooled connection, pipelining %s', (pipeline)
     }
   });
 
-  test('C117: a wrong statement in a read stays 500, and so does one that would write', async () => {
+  test('a wrong statement in a read stays 500, and so does one that would write (C117)', async () => {
     const service = one(pipeline);
     const asking = (text: string) =>
       service.query({
@@ -144,7 +144,7 @@ describe('on a new connection, and while Postgres is away', () => {
   const pipeline = 'on';
 
   test.each(STORES)(
-    'core 5: %s: the first greetings are lost in silence: a third connection serves the same request',
+    'the %s store serves a request on a third connection when the first greetings are lost in silence (core 5)',
     async (store) => {
       const service = one(pipeline);
       const handler = handlerOn(service, store);
@@ -160,7 +160,7 @@ describe('on a new connection, and while Postgres is away', () => {
     },
   );
 
-  test('core 5: every greeting is lost in silence: 503 long before the deadline, and the pool recovers', async () => {
+  test('a request whose every greeting is lost is 503 long before its deadline, and the pool recovers (core 5)', async () => {
     const service = one(pipeline);
     const handler = handlerOn(service, 'mutation');
     const request = await newRequest();
@@ -177,7 +177,7 @@ describe('on a new connection, and while Postgres is away', () => {
     expect((await send(handler, request)).status).toBe(200);
   });
 
-  test('core 5: the renewal of a lease is lost in silence: it is said again on another connection', async () => {
+  test('the renewal of a lease that is lost in silence is sent again on another connection (core 5)', async () => {
     const handler = handlerOn(one(pipeline), 'recordMutation', async (tx, principal) => {
       await tx.renewLease();
       return takeCoin(tx, principal);
@@ -190,7 +190,7 @@ describe('on a new connection, and while Postgres is away', () => {
     expect((await playerOf(db, request.principal)).coins).toBe(999);
   });
 
-  test('C117: reads while Postgres is down from the start, or has gone silent: 503 in time, and then 200', async () => {
+  test('reads while Postgres is down from the start, or has gone silent, are 503 in time, and then 200 (C117)', async () => {
     const service = one(pipeline);
     const handler = service.query(getPlayer);
     const { principal } = await newRequest();
@@ -222,7 +222,7 @@ describe('on a new connection, and while Postgres is away', () => {
     expect((await read(handler, principal)).status).toBe(200);
   });
 
-  test('core 6: health answers in time, and gives a dead connection up', async () => {
+  test('the health check answers in time, and gives a dead connection up (core 6)', async () => {
     const service = one(pipeline);
     const ask = async () => (await read(service.query(health()), '')).json['dependencies'];
     expect(await ask()).toMatchObject({ postgres: 'up' });
@@ -235,7 +235,7 @@ describe('on a new connection, and while Postgres is away', () => {
   });
 });
 
-test('library A5: a query beside the transaction that has the only connection says to use tx', async () => {
+test('a query beside the transaction that has the only connection is told to use tx (library A5)', async () => {
   const service = testService(db, {
     BACKSTOP_POOL_MAX: '1',
     BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '1000',

@@ -54,10 +54,10 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
   const handlerOf = (work: Work, apiUrl = db.apiUrl) =>
     probe(testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline }), work, store);
 
-  describe('C115, core 17, library B1: transaction control is refused, loudly, and the key stays unused', () => {
+  describe('transaction control is refused, loudly, and the key stays unused (C115, core 17, library B1)', () => {
     const forms: [string, Work][] = [
       [
-        'a helper that says BEGIN … ROLLBACK and swallows its error',
+        'BEGIN … ROLLBACK in a helper that swallows its error',
         async (tx, principal) => {
           try {
             await tx.query('BEGIN');
@@ -69,7 +69,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
         },
       ],
       [
-        'a helper that says BEGIN … COMMIT',
+        'BEGIN … COMMIT in a helper',
         async (tx, principal) => {
           await tx.query('begin');
           await takeCoin(tx, principal);
@@ -100,7 +100,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
         },
       ],
       [
-        'two-phase commit',
+        'a two-phase commit',
         async (tx, principal) => {
           await takeCoin(tx, principal);
           await tx.query(`PREPARE TRANSACTION 'x'`).catch(() => {});
@@ -108,7 +108,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
         },
       ],
     ];
-    test.each(forms)('%s', async (_, work) => {
+    test.each(forms)('work that sends %s fails and leaves its key unused', async (_, work) => {
       const request = await newRequest();
       const handler = handlerOf(work);
       for (let n = 0; n < 3; n++) {
@@ -119,7 +119,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
       expect(await send(handlerOf(takeCoin), request)).toMatchObject({ status: 200 });
     });
 
-    test('the error says what was not sent and what to use in its place', async () => {
+    test('the error names what was not sent and what to use in its place', async () => {
       let message = '';
       const work: Work = async (tx) => {
         await tx.query('COMMIT').catch((error: Error) => {
@@ -145,7 +145,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     });
   });
 
-  test('C115: a transaction that ends all the same is never acknowledged and never denied', async () => {
+  test('a transaction that ends all the same is never acknowledged and never denied (C115)', async () => {
     for (const [word, coins] of [
       ['COMMIT', 999],
       ['ABORT;', 1000],
@@ -166,10 +166,10 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     }
   });
 
-  describe('C116, core 14, library S1: queries of a duplicate that nobody awaits in time', () => {
+  describe('queries of a duplicate that nobody awaits in time (C116, core 14, library S1)', () => {
     test.each<[string, Work]>([
       [
-        'awaited in turn',
+        'both are awaited in turn',
         async (tx, principal) => {
           const first = tx.query('SELECT 1');
           const second = tx.query('UPDATE players SET coins = coins - 1 WHERE user_id = $1', [
@@ -188,7 +188,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
         },
       ],
     ])(
-      '%s: the duplicate hears that the key is used up, and the process lives',
+      'a duplicate with queries of which %s is refused, and the process lives',
       async (_, work) => {
         const unhandled: unknown[] = [];
         const note = (reason: unknown) => unhandled.push(reason);
@@ -206,9 +206,9 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     );
   });
 
-  describe('C122, core 7, library S13: savepoints of the work', () => {
+  describe('the savepoints of the work (C122, core 7, library S13)', () => {
     test.each(['work', 'WORK', 'w'])(
-      'one named %s, then a returned 402: nothing is kept',
+      'a returned 402 after a savepoint named %s keeps nothing',
       async (name) => {
         const request = await newRequest();
         const handler = handlerOf(async (tx, principal) => {
@@ -223,7 +223,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
       },
     );
 
-    test('one named work, and compareAndSwap starts anew: one effect', async () => {
+    test('a compareAndSwap that starts anew after a savepoint named work has one effect', async () => {
       const request = await newRequest();
       let tries = 0;
       const handler = handlerOf((tx, principal) =>
@@ -263,7 +263,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
       expect(await playerOf(db, request.principal)).toEqual({ coins: 997, version: 4 });
     });
 
-    test('an error of SQL that fn swallows is thrown, and its part is undone', async () => {
+    test('an error of SQL that fn swallows is thrown by the savepoint, and its part is undone', async () => {
       const request = await newRequest();
       const handler = handlerOf(async (tx, principal) => {
         const failed = tx.savepoint(async () => {
@@ -277,7 +277,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
       expect((await playerOf(db, request.principal)).coins).toBe(999);
     });
 
-    test('what was undone does not decide what the rest of the work means', async () => {
+    test('an error in a part that was undone does not decide what the rest of the work means', async () => {
       const request = await newRequest();
       let runs = 0;
       const handler = handlerOf(async (tx, principal) => {
@@ -308,7 +308,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     });
   });
 
-  test('C122: what a savepoint sends when it is over is refused, so that no half of it stays', async () => {
+  test('a query that a savepoint sends when it is over is refused, so that no half of it stays (C122)', async () => {
     const request = await newRequest();
     const late = Promise.withResolvers<void>();
     const handler = handlerOf(async (tx, principal) => {
@@ -340,7 +340,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     ['SET search_path = pg_temp', 'SET'],
     ['/* for all */ reset all', 'RESET'],
   ])(
-    'core 24: %s is refused, since it would reach the next request on the connection',
+    '%s is refused, since it would reach the next request on the connection (core 24)',
     async (text, word) => {
       let message = '';
       const handler = handlerOf(async (tx) => {
@@ -404,7 +404,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     },
   );
 
-  test('core 24: a value that cannot be sent fails its query, and the connection goes on', async () => {
+  test('a value that cannot be sent fails its query, and the connection goes on (core 24)', async () => {
     const request = await newRequest();
     const service = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
     const circular: Record<string, unknown> = {};

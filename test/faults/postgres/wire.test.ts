@@ -134,8 +134,8 @@ function expectNothingPins({ startups, statements }: Said): void {
   expect(statements.filter(({ text }) => text.length > 16_384)).toEqual([]);
 }
 
-describe.each(['on', 'off'])('pipelining %s', (pipeline) => {
-  test('C56 C57 C58 nothing that the proxy refuses, and nothing that pins', async () => {
+describe.each(['on', 'off'])('a service with pipelining %s', (pipeline) => {
+  test('the service sends nothing that a proxy refuses, and nothing that pins (C56, C57, C58)', async () => {
     const said = await talk(pipeline);
     expectNothingPins(said);
     expect(said.statements.length).toBeGreaterThan(400);
@@ -146,7 +146,7 @@ describe.each(['on', 'off'])('pipelining %s', (pipeline) => {
   });
 });
 
-test('C56 C57 C58 nor does the purge say any of it', async () => {
+test('the purge sends nothing that a proxy refuses, and nothing that pins (C56, C57, C58)', async () => {
   const said = await purge();
   expectNothingPins(said);
   expect(said.startups).toHaveLength(1);
@@ -167,7 +167,7 @@ const ACCEPTED = new Set([
 const PINNING =
   /^\s*(?:SET|RESET|PREPARE|DEALLOCATE|DECLARE|LISTEN|UNLISTEN|LOCK|CREATE|DISCARD)\b|set_config|nextval|\bTEMP(?:ORARY)?\b|pg_(?:try_)?advisory_lock/i;
 
-test('the rule knows what pins', () => {
+test('the rule knows the statements that pin', () => {
   for (const text of [
     'SET lock_timeout = 1',
     `SELECT set_config('a', 'b', true)`,

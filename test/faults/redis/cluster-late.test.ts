@@ -37,7 +37,7 @@ async function heardFrom(redis: Cluster, url: string): Promise<void> {
     ?.ping();
 }
 
-test('a publish whose connection is lost is said once more, on the next one', async () => {
+test('a publish whose connection is lost is sent once more, on the next one', async () => {
   const s = await warmSpender(rig);
   const request = await requestOn(rig, node);
   const lost = proxy.dropBefore('completed');
@@ -48,7 +48,7 @@ test('a publish whose connection is lost is said once more, on the next one', as
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('a claim whose answer is lost is not said again; what it left is released', async () => {
+test('a claim whose answer is lost is not sent again, and what it left is released', async () => {
   const s = await warmSpender(rig);
   const request = await requestOn(rig, node);
   const claims = proxy.count('pending');
@@ -94,7 +94,7 @@ test('a claim that a node keeps while it connects is not sent once it was given 
   expect(await rig.cluster.read(nameOf(request))).toBeNull();
 });
 
-test('a release waits for its node, which is just being connected to', async () => {
+test('a release waits for a node that is just being connected to', async () => {
   const { failures, path } = openPath(rig);
   await path.claim(mutationOf(await requestOn(rig, node))); // Connected.
   const request = await requestOn(rig, node);

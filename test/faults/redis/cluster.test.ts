@@ -51,7 +51,7 @@ const stateOf = async (of: SpendRequest): Promise<string | undefined> => {
   return text === null ? undefined : JSON.parse(text).state;
 };
 
-test('keys on every node: one effect, and its answer again', async () => {
+test('a key on every node has one effect, and its answer again', async () => {
   const s = coldSpender(rig, PATIENT);
   for (const node of rig.cluster.nodes) {
     const each = await requestOn(rig, node);
@@ -62,7 +62,7 @@ test('keys on every node: one effect, and its answer again', async () => {
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-test.each([0, 1, 2])('C16: 50 at once with one key of node %i, all cold: one effect', async (n) => {
+test.each([0, 1, 2])('50 cold requests on node %i have one effect (C16)', async (n) => {
   const s = coldSpender(rig, PATIENT);
   request = await requestOn(rig, rig.cluster.nodes[n] as ClusterNode);
   const answers = await Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
@@ -73,7 +73,7 @@ test.each([0, 1, 2])('C16: 50 at once with one key of node %i, all cold: one eff
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-test('C41: a release declares its one key, so that it goes to the node that has it', async () => {
+test('a release declares its one key, so that it goes to the node that has it (C41)', async () => {
   const s = await warmSpender(rig);
   for (const node of rig.cluster.nodes) {
     const each = await requestOn(rig, node);
@@ -83,8 +83,8 @@ test('C41: a release declares its one key, so that it goes to the node that has 
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-describe('C42: MOVED is followed', () => {
-  test('by a claim, and by the publish after it', async () => {
+describe('a MOVED is followed (C42)', () => {
+  test('a claim follows MOVED, and so does the publish after it', async () => {
     const s = await warmSpender(rig);
     await moveSlot(request);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -93,7 +93,7 @@ describe('C42: MOVED is followed', () => {
     expect(s.failures).not.toHaveBeenCalled();
   });
 
-  test('by a replay', async () => {
+  test('a replay follows MOVED', async () => {
     const s = await warmSpender(rig);
     await send(s.spend, request);
     await moveSlot(request);
@@ -104,7 +104,7 @@ describe('C42: MOVED is followed', () => {
   test.each([
     ['a publish', '200 fresh', 'completed'],
     ['a release', '404 NOT_FOUND', undefined],
-  ])('by %s, when the slot moves during the work', async (_what, kind, state) => {
+  ])('%s follows MOVED when the slot moves during the work', async (_what, kind, state) => {
     const s = await warmSpender(rig);
     const letGo = await holdPlayer(rig, request);
     const handler = kind === '200 fresh' ? s.spend : failing(s);
@@ -119,7 +119,7 @@ describe('C42: MOVED is followed', () => {
   });
 });
 
-test('C42: ASK is followed while a slot is on its way', async () => {
+test('an ASK is followed while a slot is on its way (C42)', async () => {
   const s = await warmSpender(rig);
   const from = await rig.cluster.ownerOf(nameOf(request));
   const to = rig.cluster.otherThan(from);
@@ -133,7 +133,7 @@ test('C42: ASK is followed while a slot is on its way', async () => {
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-test('CLUSTERDOWN is a miss at once', async () => {
+test('a CLUSTERDOWN is a miss at once', async () => {
   const s = await warmSpender(rig, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
   const giveBack = await rig.cluster.loseSlot('somewhere else');
   const startMs = performance.now();
@@ -164,10 +164,10 @@ test('a node that dies during the work takes the answer with it, and nothing els
   await fastPathBack(s);
 });
 
-describe('the whole cluster', () => {
+describe('the whole cluster fails', () => {
   const COOL_LONG = { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' };
 
-  test('frozen: 100 ms a command, and then nothing for a while', async () => {
+  test('a frozen cluster costs 100 ms a command, and then nothing for a while', async () => {
     const s = await warmSpender(rig);
     const short = await warmSpender(rig, COOL_LONG);
     for (const node of rig.cluster.nodes) node.freeze();
@@ -183,7 +183,7 @@ describe('the whole cluster', () => {
     expect(s.failures).not.toHaveBeenCalled();
   });
 
-  test('frozen, on a cold start: 250 ms to connect', async () => {
+  test('a frozen cluster costs 250 ms to connect on a cold start', async () => {
     const s = coldSpender(rig, COOL_LONG);
     await s.service.dependencies['postgres']?.();
     for (const node of rig.cluster.nodes) node.freeze();
@@ -193,7 +193,7 @@ describe('the whole cluster', () => {
     expect(s.failures.mock.calls).toEqual([['claim'], ['publish']]);
   });
 
-  test('dead: a claim is not kept for when it is back', async () => {
+  test('a claim is not kept for a dead cluster until it is back', async () => {
     const { redis, failures, path } = openPath(rig);
     const request = await requestOn(rig, rig.cluster.nodes[0]);
     await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
@@ -207,7 +207,7 @@ describe('the whole cluster', () => {
     expect(await rig.cluster.read(nameOf(request))).toBeNull();
   });
 
-  test('dead: L2 decides, and L1 is back when it is', async () => {
+  test('the store decides while the cluster is dead, and the cache is back when it is', async () => {
     const s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
     await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');

@@ -20,7 +20,7 @@ const WARM_MS_MAX = 250;
 
 const sessions = () => sessionsOf(rig);
 
-test('Postgres is connected while Redis still is being', async () => {
+test('Postgres is connected to while Redis still is being', async () => {
   const request = await newRequest(rig);
   const held = rig.redisProxy.holdAnswer(() => true);
   const answer = send(spender(rig).spend, request);
@@ -35,7 +35,7 @@ test('Postgres is connected while Redis still is being', async () => {
   expect(await sessions()).toHaveLength(1);
 });
 
-test('what a replay has begun to open is open when it answers', async () => {
+test('a connection that a replay has begun to open is open when it answers', async () => {
   const request = await newRequest(rig);
   await send((await warmSpender(rig)).spend, request);
   rig.postgresProxy.delay({ toClient: 20 });
@@ -51,7 +51,7 @@ test('what a replay has begun to open is open when it answers', async () => {
   }, 'a replay in less than the time that it waits for its connection');
 });
 
-test('Postgres is silent: a replay does not wait for it to the end of its connect time-out', async () => {
+test('a replay while Postgres is silent does not wait to the end of its connect time-out', async () => {
   const request = await newRequest(rig);
   await send((await warmSpender(rig)).spend, request);
   rig.postgresProxy.blackHole();

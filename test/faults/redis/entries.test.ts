@@ -37,8 +37,8 @@ beforeEach(async () => {
 const printOf = (of: SpendRequest) => fingerprintOf(of.principal, readRequest(httpEvent(of)));
 const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
-describe('C33: every entry ends by itself, at an absolute time', () => {
-  test('one SET claims, one SET publishes, nothing else is said to Redis', async () => {
+describe('every entry ends by itself, at an absolute time (C33)', () => {
+  test('one SET claims, one SET publishes, and nothing else is sent to Redis', async () => {
     s = await warmSpender(rig); // Its greeting and its first claim are over.
     const said = await rig.redis.monitor();
     await send(s.spend, request);
@@ -47,7 +47,7 @@ describe('C33: every entry ends by itself, at an absolute time', () => {
     expect(await said()).toEqual([[...set, 'NX', 'GET'], set, [...set, 'NX', 'GET']]);
   });
 
-  test('pending: until shortly after its deadline, also while the owner is at work', async () => {
+  test('a pending entry ends shortly after its deadline, also while the owner is at work', async () => {
     const letGo = await holdPlayer(rig, request);
     const sentMs = Date.now();
     const answer = send(s.spend, request);
@@ -67,7 +67,7 @@ describe('C33: every entry ends by itself, at an absolute time', () => {
     expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
   });
 
-  test('completed: until created_at + retention of the marker, as Idempotency-Expires says twice', async () => {
+  test('a completed entry ends at created_at + retention of the marker, as Idempotency-Expires says twice', async () => {
     const fresh = await send(s.spend, request);
     const replay = await send(s.spend, request);
     expect([kindOf(fresh), kindOf(replay)]).toEqual(['200 fresh', '200 replayed']);
@@ -174,20 +174,20 @@ const UNREADABLE: [string, () => Promise<unknown>][] = [
   ['a stream', () => rig.redis.raw.xadd(nameOf(request), '*', 'state', 'completed')],
 ];
 
-test('what the tests below change one thing of is read as it is', async () => {
+test('the entry that the tests below spoil is read as it is', async () => {
   await rig.redis.raw.set(nameOf(request), completed());
   expect(kindOf(await send(s.spend, request))).toBe('202 replayed');
 });
 
-describe.each(UNREADABLE)('C18, C19: %s under the key is a miss', (_name, seed) => {
-  test('a first request runs, and overwrites it', async () => {
+describe.each(UNREADABLE)('an entry that is %s counts as a miss (C18, C19)', (_name, seed) => {
+  test('a first request runs, and overwrites the entry', async () => {
     await seed();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('a repeated one is answered by the marker', async () => {
+  test('a repeated request is answered by the marker', async () => {
     await send(s.spend, request);
     await rig.redis.raw.flushall();
     await seed();
@@ -195,7 +195,7 @@ describe.each(UNREADABLE)('C18, C19: %s under the key is a miss', (_name, seed) 
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('one that fails says why, and leaves it to whoever put it there', async () => {
+  test('a request that fails says why, and leaves the entry to whoever put it there', async () => {
     await seed();
     const late = { ...request, headers: { 'if-match': '"9"' } };
     expect(kindOf(await send(s.spend, late))).toBe('412 VERSION_MISMATCH');
@@ -204,7 +204,7 @@ describe.each(UNREADABLE)('C18, C19: %s under the key is a miss', (_name, seed) 
   });
 });
 
-test('C19: values of another type are no outage: L1 goes on for the other keys', async () => {
+test('values of another type are no outage, and the cache goes on for the other keys (C19)', async () => {
   s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '600000' });
   const late = ['k1', 'k2', 'k3', 'k4'].map((key) => ({
     ...request,
@@ -223,7 +223,7 @@ test('C19: values of another type are no outage: L1 goes on for the other keys',
   }, 'another key that L1 replays');
 });
 
-test('a body over the cap: sent whole once, then a tombstone, from L1 alone', async () => {
+test('a body over the cap is sent whole once, and is then a tombstone from the cache alone', async () => {
   s = spender(rig, { BACKSTOP_STORED_BODY_BYTES_MAX: '10' });
   const fresh = await send(s.spend, request);
   expect(fresh.json).toEqual({ userId: request.principal, coins: COINS - 10, dataVersion: '2' });
@@ -237,7 +237,7 @@ test('a body over the cap: sent whole once, then a tombstone, from L1 alone', as
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('C87: the parts of a name are encoded, so that no delimiter makes one of two', async () => {
+test('the parts of a name are encoded, so that no delimiter makes one of two (C87)', async () => {
   const one = { ...request, principal: 't1', key: 'a:b' };
   const two = { ...request, principal: 't1:a', key: 'b' };
   const odd = { ...request, principal: 'ü|%3A*{}', key: '%3A"/' };
@@ -256,7 +256,7 @@ test('C87: the parts of a name are encoded, so that no delimiter makes one of tw
   ]);
 });
 
-test('C22: two tenants with the same key: two effects, and neither sees the other', async () => {
+test('two tenants with the same key have two effects, and neither sees the other (C22)', async () => {
   const other = { ...(await newRequest(rig)), key: request.key };
   for (const each of [request, other]) {
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
@@ -266,8 +266,8 @@ test('C22: two tenants with the same key: two effects, and neither sees the othe
   }
 });
 
-describe('C44: a retention below a second', () => {
-  test('is kept to the millisecond, and the marker answers beyond it', async () => {
+describe('a retention below a second (C44)', () => {
+  test('a short retention is kept to the millisecond, and the marker answers beyond it', async () => {
     s = spender(rig, { BACKSTOP_RETENTION_MS: '500' });
     await send(s.spend, request);
     const [entry] = await rig.redis.entries();
@@ -283,7 +283,7 @@ describe('C44: a retention below a second', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test.each(['0', '0.5', '-500', '500ms'])('%s is refused at start', (value) => {
+  test.each(['0', '0.5', '-500', '500ms'])('a retention of %s is refused at start', (value) => {
     const environment = { DATABASE_URL: rig.db.apiUrl, BACKSTOP_RETENTION_MS: value };
     expect(() => loadConfig(environment)).toThrow(ConfigError);
     expect(() => loadConfig(environment)).toThrow('BACKSTOP_RETENTION_MS');

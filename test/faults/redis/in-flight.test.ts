@@ -64,7 +64,7 @@ async function setOwnersDeadline(workingMs: number): Promise<void> {
   await rig.redis.raw.set(key, entry, 'PX', 60_000);
 }
 
-test('C01: only the acquirer releases', async () => {
+test('an entry is released by its acquirer alone (C01)', async () => {
   const letGo = await holdPlayer(rig, request);
   const a = send(s.spend, request);
   await seenBlocked(rig.db);
@@ -84,7 +84,7 @@ test('C01: only the acquirer releases', async () => {
   expect(await markersFor(rig, request)).toEqual([request.key]);
 });
 
-test('C15: another payload while the first is in flight is a mismatch before it is busy', async () => {
+test('another payload while the first is in flight is a mismatch before it is busy (C15)', async () => {
   const letGo = await holdPlayer(rig, request);
   const a = send(s.spend, request);
   await seenBlocked(rig.db);
@@ -96,11 +96,11 @@ test('C15: another payload while the first is in flight is a mismatch before it 
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-describe('Retry-After while another is in flight', () => {
+describe('the Retry-After while another request is in flight', () => {
   test.each([
     { workingMs: 20_000, seconds: '2' },
     { workingMs: 900, seconds: '1' },
-  ])('$seconds s where the owner has $workingMs ms left', async (owner) => {
+  ])('it is $seconds s where the owner has $workingMs ms left', async (owner) => {
     const letGo = await holdPlayer(rig, request);
     const a = send(s.spend, request);
     await seenBlocked(rig.db);
@@ -111,7 +111,7 @@ describe('Retry-After while another is in flight', () => {
     expect(kindOf(await a)).toBe('200 fresh');
   });
 
-  test('1 s where the owner is past its deadline and its entry still stands', async () => {
+  test('it is 1 s where the owner is past its deadline and its entry still stands', async () => {
     const letGo = await holdPlayer(rig, request);
     const a = send(s.spend, request, working(1000));
     await seenBlocked(rig.db);
@@ -128,8 +128,8 @@ describe('Retry-After while another is in flight', () => {
   });
 });
 
-describe('C34: the owner outlives its pending entry and B claims', () => {
-  test('A commits: C replays', async () => {
+describe('the owner A outlives its pending entry and B claims (C34)', () => {
+  test('the third request C replays when A commits', async () => {
     const letGo = await holdPlayer(rig, request);
     const a = send(s.spend, request);
     await seenBlocked(rig.db);
@@ -148,7 +148,7 @@ describe('C34: the owner outlives its pending entry and B claims', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('A fails: its release leaves the entry of B, who runs; C replays', async () => {
+  test('the entry of B survives when A fails and releases, and C replays what B committed', async () => {
     const letGo = await holdPlayer(rig, request);
     const a = send(failing(), request);
     await seenBlocked(rig.db);
@@ -171,7 +171,7 @@ describe('C34: the owner outlives its pending entry and B claims', () => {
   });
 });
 
-test('C40: FLUSHALL while A is in its transaction: B waits for the marker', async () => {
+test('a duplicate waits for the marker when FLUSHALL took the entry of the owner (C40)', async () => {
   const letGo = await holdPlayer(rig, request);
   const a = send(s.spend, request);
   const [owner] = await seenBlocked(rig.db);
@@ -186,7 +186,7 @@ test('C40: FLUSHALL while A is in its transaction: B waits for the marker', asyn
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('C46: a claim that expired before its release delays no answer', async () => {
+test('a claim that expired before its release delays no answer (C46)', async () => {
   s = await warmSpender(rig);
   const letGo = await holdPlayer(rig, request);
   const a = send(failing(), request);
@@ -199,7 +199,7 @@ test('C46: a claim that expired before its release delays no answer', async () =
   expect(await rig.redis.entries()).toEqual([]);
 });
 
-test('C32: no process remembers what it saw: the one that heard "pending" replays', async () => {
+test('a process that was told "pending" replays later, since it remembers nothing (C32)', async () => {
   const other = spender(rig);
   const letGo = await holdPlayer(rig, request);
   const a = send(s.spend, request);
@@ -219,8 +219,8 @@ test('C32: no process remembers what it saw: the one that heard "pending" replay
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-describe('C27: between COMMIT and its publish', () => {
-  test('the deadline passes: the publish is made all the same', async () => {
+describe('a request is cut off between COMMIT and its publish (C27)', () => {
+  test('the publish is made all the same when the deadline passes', async () => {
     s = await warmSpender(rig);
     const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
     const deadlineMs = Date.now() + 1000;
@@ -235,7 +235,7 @@ describe('C27: between COMMIT and its publish', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test("C83: somebody's middy answers early and aborts: once is waited for all the same", async () => {
+  test('a middleware that answers early and aborts waits for once all the same (C83)', async () => {
     const handler = impatient();
     const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
     const earlyMs = Date.now() + 300;

@@ -67,7 +67,7 @@ const FAULTS = [
   },
 ];
 
-describe.each(FAULTS)('SET NX: $name', ({ strike, environment = IMPATIENT }) => {
+describe.each(FAULTS)('the claim by SET NX fails: $name', ({ strike, environment = IMPATIENT }) => {
   beforeEach(async () => {
     s = await warmSpender(rig, environment);
   });
@@ -127,7 +127,7 @@ describe('a cool-down that begins while a request is at work', () => {
     expect(touched()).toBe(0);
   }
 
-  test('does not keep it from giving its key back', async () => {
+  test('the cool-down does not keep a request from releasing its key', async () => {
     s = await warmSpender(rig, COOLING);
     const letGo = await holdPlayer(rig, request);
     const answer = send(failing(), request);
@@ -139,7 +139,7 @@ describe('a cool-down that begins while a request is at work', () => {
     expect(await rig.redis.entries()).toEqual([]);
   });
 
-  test('does not keep it from publishing', async () => {
+  test('the cool-down does not keep a request from publishing', async () => {
     s = await warmSpender(rig, COOLING);
     const letGo = await holdPlayer(rig, request);
     const answer = send(s.spend, request);

@@ -26,7 +26,7 @@ beforeEach(async () => {
 
 const epoch = (BACKSTOP_CACHE_EPOCH: string) => spender(rig, { BACKSTOP_CACHE_EPOCH });
 
-test("C113: two deployments on one Redis: each runs once, nobody hears the other's answer", async () => {
+test("two deployments on one Redis each run once, and neither gets the other's answer (C113)", async () => {
   const other = await createTestDatabase();
   onTestFinished(() => other.drop());
   await seedPlayer(other, request.principal, COINS - 100);
@@ -45,7 +45,7 @@ test("C113: two deployments on one Redis: each runs once, nobody hears the other
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('C113: after a restore and a raised epoch nothing old is replayed', async () => {
+test('a raised epoch after a restore replays nothing old (C113)', async () => {
   const before = epoch('1');
   expect(kindOf(await send(before.spend, request))).toBe('200 fresh');
   expect(kindOf(await send(before.spend, request))).toBe('200 replayed');
@@ -62,7 +62,7 @@ test('C113: after a restore and a raised epoch nothing old is replayed', async (
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('C113: an entry of before there were namespaces is a miss', async () => {
+test('an entry of the time before namespaces is a miss (C113)', async () => {
   const s = spender(rig);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
   const { key, value, leftMs } = await rig.redis.entry();
@@ -71,7 +71,7 @@ test('C113: an entry of before there were namespaces is a miss', async () => {
   expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
 });
 
-describe('C113: the fast paths by themselves', () => {
+describe('each kind of cache by itself (C113)', () => {
   const common = { connectBudgetMs: 5000, coolDownMs: 1000, onFailure: () => {} };
   const kinds: [string, (namespace: string, epoch?: number) => FastPath][] = [
     ['claims', (namespace, epoch = 1) => redisFastPath({ ...common, redis, namespace, epoch })],
@@ -86,7 +86,7 @@ describe('C113: the fast paths by themselves', () => {
     return () => redis.disconnect();
   });
 
-  test.each(kinds)('%s: another namespace and another epoch find nothing', async (_kind, make) => {
+  test.each(kinds)('the cache of %s finds nothing of another namespace', async (_kind, make) => {
     const mutation = newMutation();
     const ours = make('shop');
     await ours.publish(mutation, 'tombstone', Date.now() + 60_000);
@@ -100,13 +100,13 @@ describe('C113: the fast paths by themselves', () => {
     });
   });
 
-  test.each(kinds)('%s: is not made without a namespace', (_kind, make) => {
+  test.each(kinds)('the cache of %s is not made without a namespace', (_kind, make) => {
     expect(() => make('')).toThrow(/needs a namespace.*two deployments.*Pass namespace/s);
     expect(() => make(undefined as unknown as string)).toThrow(TypeError);
   });
 
   test.each(kinds)(
-    '%s: is not made with an epoch that is no whole number above 0',
+    'the cache of %s is not made with an epoch that is no whole number above 0',
     (_kind, make) => {
       for (const epoch of [0, 1.5, -1, Number.NaN, '2' as unknown as number]) {
         expect(() => make('shop', epoch)).toThrow(/epoch is .* whole number above 0/);

@@ -43,8 +43,8 @@ async function fastPathBack({ spend }: Spender): Promise<void> {
   }, 'the fast path back');
 }
 
-describe('C37: a black-holed Redis costs its budget and no more', () => {
-  test('before the first connection', async () => {
+describe('a black-holed Redis costs its budget and no more (C37)', () => {
+  test('a request before the first connection is answered within the budget', async () => {
     rig.redisProxy.blackHole();
     const s = spender(rig);
     await s.service.dependencies['postgres']?.();
@@ -57,7 +57,7 @@ describe('C37: a black-holed Redis costs its budget and no more', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('on a connection that stands', async () => {
+  test('a request on a connection that stands is answered within the budget', async () => {
     const s = await warmSpender(rig);
     const touched = rig.redisProxy.count('idem:');
     rig.redisProxy.blackHole();
@@ -73,8 +73,8 @@ describe('C37: a black-holed Redis costs its budget and no more', () => {
   });
 });
 
-describe('cool-down', () => {
-  test('after 3 failures the next requests leave Redis alone', async () => {
+describe('the cool-down of Redis', () => {
+  test('the next requests leave Redis alone after 3 failures', async () => {
     const s = await warmSpender(rig, COOL_LONG);
     rig.redisProxy.blackHole();
     await send(s.spend, request);
@@ -88,7 +88,7 @@ describe('cool-down', () => {
     expect(await effectsOn(rig, request)).toBe(3);
   });
 
-  test('while it lasts one request at a time tries again, and the others do not wait long', async () => {
+  test('one request at a time tries again while the cool-down lasts, and the others do not wait long', async () => {
     const s = await warmSpender(rig, COOL_BRIEFLY);
     rig.redisProxy.blackHole();
     for (let i = 0; i < 3; i++) await send(s.spend, another());
@@ -103,7 +103,7 @@ describe('cool-down', () => {
     expect(touched()).toBeLessThanOrEqual(Math.ceil(tookMs() / 300));
   });
 
-  test('when Redis answers again the fast path is back, without a restart', async () => {
+  test('the cache is back without a restart when Redis answers again', async () => {
     const s = await warmSpender(rig, COOL_BRIEFLY);
     rig.redisProxy.blackHole();
     for (let i = 0; i < 3; i++) await send(s.spend, another());
@@ -111,14 +111,14 @@ describe('cool-down', () => {
     await fastPathBack(s);
   });
 
-  test('also when the old connection stays dead without a word, as after a failover', async () => {
+  test('the cache is back also when the old connection stays silently dead, as after a failover', async () => {
     const s = await warmSpender(rig, COOL_BRIEFLY);
     rig.redisProxy.freezeOpen();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     await fastPathBack(s);
   });
 
-  test('also when it crashed and came back, and nobody complains on the console', async () => {
+  test('the cache is back also after a crash of Redis, and nothing goes to the console', async () => {
     const complaint = vi.spyOn(console, 'error');
     onTestFinished(() => complaint.mockRestore());
     const s = await warmSpender(rig, COOL_BRIEFLY);
@@ -130,7 +130,7 @@ describe('cool-down', () => {
   });
 });
 
-test('C38: CLIENT KILL between invocations: 200 each time, and the fast path is soon back', async () => {
+test('a CLIENT KILL between invocations is 200 each time, and the cache is soon back (C38)', async () => {
   const s = await warmSpender(rig);
   for (let round = 0; round < 5; round++) {
     await eventually(
@@ -145,7 +145,7 @@ test('C38: CLIENT KILL between invocations: 200 each time, and the fast path is 
   await fastPathBack(s);
 });
 
-test('a primary that became a replica: the client connects anew, to whatever the endpoint means by now', async () => {
+test('the client connects anew when a primary became a replica, to whatever the endpoint now means', async () => {
   const s = await warmSpender(rig, COOL_BRIEFLY);
   const { traffic } = rig.redisProxy;
   const before = traffic.connections;
@@ -170,8 +170,8 @@ test('a connection lost between invocations costs neither the request nor its st
   }
 });
 
-describe('C45', () => {
-  test('Redis down: 200, effects 1; its repeat is answered by the marker', async () => {
+describe('Redis is down, alone or with Postgres (C45)', () => {
+  test('a request while Redis is down has its effect, and the marker answers its repeat', async () => {
     await rig.redis.crash();
     for (const s of [spender(rig), await warmSpenderOfPostgres()]) {
       const each = await newRequest(rig);
@@ -184,7 +184,7 @@ describe('C45', () => {
     }
   });
 
-  test.each(['cold', 'warm'])('Redis and Postgres down, %s: 503, effects 0', async (start) => {
+  test.each(['cold', 'warm'])('a %s service without both answers 503', async (start) => {
     const s = start === 'cold' ? spender(rig) : await warmSpender(rig);
     await Promise.all([rig.redis.crash(), rig.postgresProxy.refuse()]);
     const down = await send(s.spend, request);
@@ -203,8 +203,8 @@ describe('C45', () => {
   }
 });
 
-describe('C08: the publish fails after COMMIT', () => {
-  test('Redis dies in between: 200; the retry hears ALREADY_EXISTS', async () => {
+describe('a publish that fails after COMMIT (C08)', () => {
+  test('the first answer is 200 and the retry is ALREADY_EXISTS when Redis dies in between', async () => {
     const s = await warmSpender(rig);
     const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
     const answer = send(s.spend, request);
@@ -220,7 +220,7 @@ describe('C08: the publish fails after COMMIT', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('its connection is cut: it is said again on the next one, and the retry replays', async () => {
+  test('the publish is sent again when its connection is cut, and the retry replays', async () => {
     const s = await warmSpender(rig);
     const struck = rig.redisProxy.dropBefore('completed');
     const fresh = await send(s.spend, request);
@@ -231,7 +231,7 @@ describe('C08: the publish fails after COMMIT', () => {
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test('Redis is silent just then: busy as long as the pending entry lasts, then used up', async () => {
+  test('the key is busy while the pending entry lasts, and then used up, when Redis is silent just then', async () => {
     const s = await warmSpender(rig);
     const held = rig.redisProxy.holdAt('completed');
     const fresh = await send(s.spend, request, lambdaContext(4000));
@@ -258,10 +258,10 @@ describe('C08: the publish fails after COMMIT', () => {
   }
 });
 
-describe('C16: 50 in parallel with one key', () => {
+describe('50 requests in parallel with one key (C16)', () => {
   const all = (s: Spender) => Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
 
-  test('with Redis, from a cold start', async () => {
+  test('one runs with Redis from a cold start', async () => {
     const warnings: string[] = [];
     const onWarning = (warning: Error) => warnings.push(String(warning));
     process.on('warning', onWarning);
@@ -281,14 +281,14 @@ describe('C16: 50 in parallel with one key', () => {
     expect(warnings).toEqual([]);
   });
 
-  test('without Redis', async () => {
+  test('one runs without Redis', async () => {
     await rig.redis.crash();
     const answers = await all(spender(rig));
     expect(countKinds(answers)).toEqual({ '200 fresh': 1, '409 ALREADY_EXISTS': 49 });
     expect(await effectsOn(rig, request)).toBe(1);
   });
 
-  test.each(['crash', 'black hole', 'reset'])('a %s of Redis in the middle', async (fault) => {
+  test.each(['crash', 'black hole', 'reset'])('one runs with a %s meanwhile', async (fault) => {
     const s = await warmSpender(rig);
     const letGo = await holdPlayer(rig, request);
     const half = () => Array.from({ length: 25 }, () => send(s.spend, request));

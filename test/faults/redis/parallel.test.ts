@@ -27,7 +27,7 @@ beforeEach(async () => {
 
 const sessions = () => sessionsOf(rig);
 
-test('the work is done while Redis is still silent, and COMMIT waits for its word', async () => {
+test('the work is done while Redis is still silent, and COMMIT waits for its answer', async () => {
   const commits = rig.postgresProxy.count('COMMIT\0');
   const held = rig.redisProxy.holdAnswer('"state":"pending"');
   const answer = send(s.spend, request);
@@ -53,7 +53,7 @@ test('a replay leaves no transaction and no other connection behind', async () =
   expect(s.failures).not.toHaveBeenCalled();
 });
 
-test('a duplicate in flight hears of it at once, though its claim waits for the other', async () => {
+test('a duplicate in flight is refused at once, though its claim waits for the other', async () => {
   const other = await warmSpender(rig);
   const letGo = await holdPlayer(rig, request);
   const owner = send(s.spend, request);
@@ -73,7 +73,7 @@ test('a duplicate in flight hears of it at once, though its claim waits for the 
   expect(await markersFor(rig, request)).toEqual([request.key]);
 });
 
-test('a pending entry whose owner has not begun is heard, and what the work did is undone', async () => {
+test('a pending entry whose owner has not begun is respected, and what the work did is undone', async () => {
   const held = rig.postgresProxy.holdAt('claim_marker');
   const owner = send(s.spend, request);
   await held;
@@ -85,7 +85,7 @@ test('a pending entry whose owner has not begun is heard, and what the work did 
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('Redis in a black hole: Postgres alone decides', async () => {
+test('Postgres alone decides while Redis is in a black hole', async () => {
   s = await warmSpender(rig, { BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '100' });
   rig.redisProxy.blackHole();
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -93,7 +93,7 @@ test('Redis in a black hole: Postgres alone decides', async () => {
   expect(await effectsOn(rig, request)).toBe(1);
 });
 
-test('Postgres away: the answer is in Redis, and a new request leaves nothing pending', async () => {
+test('a replay comes from Redis while Postgres is away, and a new request leaves nothing pending', async () => {
   const fresh = await send(s.spend, request);
   await rig.postgresProxy.refuse();
   // One that has lost its connection, and one that never gets any.

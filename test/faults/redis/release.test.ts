@@ -166,8 +166,8 @@ const throwing = (error: unknown) =>
     throw error;
   });
 
-describe.each(EXITS)('$name', (exit) => {
-  test(`${exit.answer}, the entry is gone, and the next one hears ${exit.next}`, async () => {
+describe.each(EXITS)('a request ends as $name', (exit) => {
+  test(`the answer is ${exit.answer}, the entry is gone, and the next request is ${exit.next}`, async () => {
     const answer = await exit.send();
     expect(kindOf(answer)).toBe(exit.answer);
     expect(answer.headers['retry-after']).toBe(exit.retryAfter);
@@ -194,7 +194,7 @@ test('a refusal that is returned is committed, published and replayed, not relea
   expect(await effectsOn(rig, request)).toBe(0);
 });
 
-test('what is refused before once claims nothing', async () => {
+test('a request that is refused before once claims nothing', async () => {
   const touched = rig.redisProxy.count('idem:');
   const refused = [
     await send(s.spend, { ...request, key: null }),
@@ -214,7 +214,7 @@ test('what is refused before once claims nothing', async () => {
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
 });
 
-test('C41: it is one command that declares its one key', async () => {
+test('a release is one command that declares its one key (C41)', async () => {
   const said = await rig.redis.monitor();
   const handler = throwing(new Problem('NOT_FOUND', 'Thrown by the test.'));
   await send(handler, request);
@@ -226,8 +226,8 @@ test('C41: it is one command that declares its one key', async () => {
   expect(others.map(([command]) => command?.toLowerCase())).toEqual(['get', 'del']);
 });
 
-describe("another's entry is never released", () => {
-  test.each(['pending', 'completed'])('a %s one that took the place of our own', async (state) => {
+describe('the entry of another request is never released', () => {
+  test.each(['pending', 'completed'])('a %s entry in place of our own stays', async (state) => {
     const letGo = await holdPlayer(rig, request);
     const answer = send(throwing(new Problem('NOT_FOUND', 'Thrown by the test.')), request);
     await seenBlocked(rig.db);

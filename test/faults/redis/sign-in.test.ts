@@ -63,13 +63,13 @@ async function allowOnly(...tokens: readonly string[]): Promise<void> {
   await redis.raw.call('ACL', 'SETUSER', user, 'reset', ...RIGHTS, ...passwords);
 }
 
-describe.each(['single', 'cluster'] as const)('%s', (mode) => {
+describe.each(['single', 'cluster'] as const)('a Redis of mode %s', (mode) => {
   const at = (host: string) => ({
     REDIS_URL: `rediss://${host}:${redis.port}`,
     BACKSTOP_REDIS_MODE: mode,
   });
 
-  test('the server that its authority vouches for is taken', async () => {
+  test('a server that its authority vouches for is accepted', async () => {
     const s = spender(at('localhost'));
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
@@ -89,7 +89,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
     expect(await redis.raw.keys(`${ENTRIES}${request.principal}:*`)).toEqual([]);
   });
 
-  test('a server that says one thing more to whom it is refused by ends nothing', async () => {
+  test('a server that sends one more alert to a client that refused it ends nothing', async () => {
     const unheard: unknown[] = [];
     const hear = (error: unknown) => unheard.push(error);
     process.on('uncaughtException', hear);
@@ -160,7 +160,7 @@ describe.each(['single', 'cluster'] as const)('%s', (mode) => {
   });
 });
 
-test('a map of slots is asked for with a new token as well', async () => {
+test('the map of slots is asked for with a new token as well', async () => {
   const { client, issued } = await open('cluster', 3_600_000);
   issued.token = 'second';
   await allowOnly('second');

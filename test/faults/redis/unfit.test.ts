@@ -51,14 +51,14 @@ async function userWithout(...missing: string[]): Promise<string> {
   return url.href;
 }
 
-describe('C139: a user who lacks a right', () => {
+describe('a user who lacks a right (C139)', () => {
   test.each([
     ['+eval', /eval/],
     ['+get', /get|script/i],
     ['+del', /del|script/i],
     ['+set', /set/],
     [`~${TEST_NAMESPACE}:*`, /key/],
-  ])('%s: no key is shut, and one ERROR line says which', async (missing, which) => {
+  ])('a user without %s shuts no key, and one ERROR line says why', async (missing, which) => {
     const s = spender(rig, { REDIS_URL: await userWithout(missing) });
     const lines = listen(s);
     const failing = endingWith(s.service, async () => {
@@ -78,7 +78,7 @@ describe('C139: a user who lacks a right', () => {
     expect(JSON.stringify(lines)).not.toContain('secret-password');
   });
 
-  test('nobody lacks one: the first claim finds out in its own round trip, the others say nothing more', async () => {
+  test('the first claim of a user who lacks nothing finds out in its own round trip, and others add nothing', async () => {
     const s = spender(rig, { REDIS_URL: await userWithout() });
     await s.service.dependencies['redis']?.();
     const said = await rig.redis.monitor();
@@ -90,7 +90,7 @@ describe('C139: a user who lacks a right', () => {
   });
 });
 
-test('C146: a Redis older than 7 is told of once, with what to do, and the service works through L2', async () => {
+test('a Redis older than 7 is reported once, with what to do, and the store serves alone (C146)', async () => {
   const s = spender(rig, { REDIS_URL: await startOldRedis() });
   const lines = listen(s);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -127,13 +127,13 @@ async function startOldRedis(): Promise<string> {
   return `redis://127.0.0.1:${(server.address() as net.AddressInfo).port}`;
 }
 
-describe('library A4, core 19: the log says why Redis cannot be reached, and no secret', () => {
+describe('the log says why Redis cannot be reached, and no secret (core 19, library A4)', () => {
   const nowhere = 'redis://user:secret-password@127.0.0.1:1';
   test.each([
     ['a wrong password', () => rig.redis.url.replace('//', '//user:secret-password@'), 'WRONGPASS'],
-    ['nobody there', () => nowhere, 'ECONNREFUSED'],
+    ['nobody at the address', () => nowhere, 'ECONNREFUSED'],
     ['no such name', () => 'redis://secret-user:secret-password@backstop.invalid', 'ENOTFOUND'],
-  ])('%s', async (_what, url, why) => {
+  ])('the log names the reason when there is %s', async (_what, url, why) => {
     const s = spender(rig, { REDIS_URL: url() });
     const lines = listen(s);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -145,7 +145,7 @@ describe('library A4, core 19: the log says why Redis cannot be reached, and no 
   });
 });
 
-describe('core 23: a pending entry of a clock that is ten minutes fast', () => {
+describe('a pending entry of a clock that is ten minutes fast (core 23)', () => {
   async function leavePending(deadlineMs: number): Promise<void> {
     const s = spender(rig);
     expect(kindOf(await send(s.spend, { ...request, body: { amount: 10 } }))).toBe('200 fresh');
@@ -160,7 +160,7 @@ describe('core 23: a pending entry of a clock that is ten minutes fast', () => {
     await rig.redis.raw.set(key, JSON.stringify(pending), 'PXAT', Math.ceil(deadlineMs + 1000));
   }
 
-  test('does not count: the marker decides at once', async () => {
+  test('a pending entry beyond the longest request does not count, and the marker decides at once', async () => {
     await leavePending(Date.now() + 600_000);
     expect(kindOf(await send(spender(rig).spend, request))).toBe('409 ALREADY_EXISTS');
     // A dead owner left no marker either.
@@ -174,7 +174,7 @@ describe('core 23: a pending entry of a clock that is ten minutes fast', () => {
     ).toBeGreaterThan(3_000_000);
   });
 
-  test('one within the longest request counts', async () => {
+  test('a pending entry within the longest request counts', async () => {
     await leavePending(Date.now() + 27_000);
     expect(kindOf(await send(spender(rig).spend, request))).toBe('409 ABORTED');
   });
