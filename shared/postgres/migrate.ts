@@ -1,5 +1,4 @@
 import { existsSync } from 'node:fs';
-import { runner } from 'node-pg-migrate';
 import pg from 'pg';
 
 /**
@@ -14,6 +13,8 @@ export async function migrate(
   databaseUrl: string,
   { directory = migrationsDirectory(), log = () => {} }: MigrateOptions = {},
 ): Promise<string[]> {
+  // Here, so that who never migrates from their service need not install it.
+  const { runner } = await import('node-pg-migrate');
   const client = new pg.Client({ connectionString: databaseUrl });
   client.on('error', () => {}); // Heard through its queries.
   // What a migration left out, and who must say what: it does not fail for it.
