@@ -16,10 +16,13 @@ export * from './dynamodb/index.ts';
 export { acceptsVersion, type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';
 export {
+  defineProblems,
   type HttpResponse,
+  type OwnProblem,
   PROBLEM_KINDS,
   Problem,
   type ProblemCode,
+  type ProblemKind,
   type ProblemOptions,
   problemResponse,
 } from './http/problems.ts';

@@ -1,4 +1,5 @@
 import { type HttpResponse, Problem } from '../../shared/index.ts';
+import { INSUFFICIENT_COINS } from '../problems.ts';
 import type { Player } from './wallet.ts';
 
 export function playerResponse(player: Player): HttpResponse {
@@ -21,7 +22,7 @@ export function playerHasChanged(): Problem {
 /** Returned and not thrown: the refusal is the answer to this key, and a retry hears it again. */
 export function insufficientCoins(amount: number): Problem {
   return new Problem(
-    'INSUFFICIENT_COINS',
+    INSUFFICIENT_COINS,
     `The player has fewer than ${amount} coins. Nothing was taken.`,
   );
 }

@@ -1,9 +1,10 @@
 /**
- * Every problem the service answers with, and the only place where one of our
+ * Every problem the library answers with, and the only place where one of its
  * codes meets an HTTP status. Bodies are RFC 9457 `application/problem+json`.
  */
+import { aBoolean, type Judge, judgeOptions } from '../core/options.ts';
 
-interface ProblemKind {
+export interface ProblemKind {
   readonly status: number;
   readonly title: string;
   /** May the client send the very same request again, with the same key? */
@@ -16,7 +17,6 @@ export const PROBLEM_KINDS = {
   BODY_INVALID: { status: 400, title: 'Request body invalid', retryable: false },
   PRECONDITION_MALFORMED: { status: 400, title: 'If-Match malformed', retryable: false },
   UNAUTHENTICATED: { status: 401, title: 'Not authenticated', retryable: false },
-  INSUFFICIENT_COINS: { status: 402, title: 'Not enough coins', retryable: false },
   NOT_FOUND: { status: 404, title: 'Not found', retryable: false },
   ABORTED: { status: 409, title: 'Request still in progress', retryable: true },
   ALREADY_EXISTS: { status: 409, title: 'Idempotency key already used up', retryable: false },
@@ -31,6 +31,59 @@ export const PROBLEM_KINDS = {
 } as const satisfies Record<string, ProblemKind>;
 
 export type ProblemCode = keyof typeof PROBLEM_KINDS;
+
+export function isProblemCode(code: unknown): code is ProblemCode {
+  return typeof code === 'string' && Object.hasOwn(PROBLEM_KINDS, code);
+}
+
+/** Only `defineProblems` sets it, so no kind reaches a client unjudged. */
+const DEFINED: unique symbol = Symbol('defineProblems');
+
+/** A problem of a service's own, from `defineProblems`. `new Problem` takes it in place of a code. */
+export interface OwnProblem<Code extends string = string> extends ProblemKind {
+  readonly code: Code;
+  readonly [DEFINED]: true;
+}
+
+const OWN_KIND: Readonly<Record<keyof ProblemKind, Judge>> = {
+  status: (status) =>
+    isClientError(status) && status !== PROBLEM_KINDS.KEY_REUSED.status
+      ? undefined
+      : 'must be an integer from 400 to 499 and not 422, which means KEY_REUSED and nothing else (a 5xx is a failure: throw an Error)',
+  title: (title) =>
+    typeof title === 'string' && title !== '' ? undefined : 'must be a text of a few words',
+  retryable: aBoolean,
+};
+
+/**
+ * Problems of a service's own, by code:
+ *
+ *     const { OUT_OF_STOCK } = defineProblems({
+ *       OUT_OF_STOCK: { status: 409, title: 'Out of stock', retryable: false },
+ *     });
+ *     throw new Problem(OUT_OF_STOCK, 'There are two left.');
+ *
+ * @throws TypeError for a code of the library's own, a name that is not in capitals, or a kind
+ * that cannot be.
+ */
+export function defineProblems<const Kinds extends Readonly<Record<string, ProblemKind>>>(
+  kinds: Kinds & { readonly [Code in ProblemCode]?: never },
+): { readonly [Code in keyof Kinds & string]: OwnProblem<Code> } {
+  const defined = Object.entries(kinds).map(([code, kind]) => {
+    const what = `defineProblems: ${code}`;
+    if (isProblemCode(code)) {
+      throw new TypeError(`${what}: the library has this code; choose another`);
+    }
+    if (!/^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*$/.test(code) || code.startsWith('HTTP_')) {
+      throw new TypeError(
+        `${what}: a code is in capitals, such as OUT_OF_STOCK; HTTP_… are the codes of other middlewares' errors`,
+      );
+    }
+    judgeOptions(what, kind, OWN_KIND);
+    return [code, Object.freeze({ ...kind, code, [DEFINED]: true })] as const;
+  });
+  return Object.fromEntries(defined) as ReturnType<typeof defineProblems<Kinds>>;
+}
 
 export interface ProblemOptions {
   /** Whole seconds. Only ever set where sending the same request again makes sense. */
@@ -49,7 +102,9 @@ export interface ProblemOptions {
  * instead to commit the refusal, so that a retry replays it.
  */
 export class Problem extends Error {
-  readonly code: ProblemCode;
+  /** The library's, or one of `defineProblems`. */
+  readonly code: ProblemCode | (string & Record<never, never>);
+  readonly kind: ProblemKind;
   readonly detail: string;
   readonly options: ProblemOptions;
   /** With `expose`, what error handlers in the manner of http-errors go by. */
@@ -57,24 +112,30 @@ export class Problem extends Error {
   readonly expose = true;
   readonly headers: Readonly<Record<string, string>>;
 
-  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
-    if (!Object.hasOwn(PROBLEM_KINDS, code)) {
-      throw new TypeError(
-        `Problem: there is no code ${JSON.stringify(code)}; throw { statusCode, message } for a refusal of your own, or use one of ${Object.keys(PROBLEM_KINDS).join(', ')}`,
-      );
-    }
+  constructor(problem: ProblemCode | OwnProblem, detail: string, options: ProblemOptions = {}) {
+    const kind = kindOf(problem);
+    const code = typeof problem === 'string' ? problem : problem.code;
     super(`${code}: ${detail}`, 'cause' in options ? { cause: options.cause } : undefined);
     this.name = 'Problem';
     this.code = code;
+    this.kind = kind;
     this.detail = detail;
     this.options = options;
-    this.statusCode = PROBLEM_KINDS[code].status;
+    this.statusCode = kind.status;
     const { retryAfterSeconds, headers } = options;
     this.headers = {
       ...(retryAfterSeconds !== undefined && { 'retry-after': String(retryAfterSeconds) }),
       ...headers,
     };
   }
+}
+
+function kindOf(problem: ProblemCode | OwnProblem): ProblemKind {
+  if (isProblemCode(problem)) return PROBLEM_KINDS[problem];
+  if (problem?.[DEFINED]) return problem;
+  throw new TypeError(
+    `Problem: there is no code ${JSON.stringify(problem)}; make one of your own with defineProblems, or use one of ${Object.keys(PROBLEM_KINDS).join(', ')}`,
+  );
 }
 
 /** The shape API Gateway takes (payload 2.0; 1.0 takes the same less `cookies`). */
@@ -109,7 +170,7 @@ export function problemResponse(
   problem: Problem,
   baseUrl: string = DEFAULT_PROBLEM_BASE_URL,
 ): HttpResponse {
-  const kind: ProblemKind = PROBLEM_KINDS[problem.code];
+  const { kind } = problem;
   const { members, retryable } = problem.options;
   return {
     statusCode: kind.status,
@@ -165,8 +226,11 @@ export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
 /** The status of an error in the manner of http-errors, which middy's middlewares throw. */
 export function clientErrorStatus(error: unknown): number | undefined {
   const status = (error as { statusCode?: unknown } | null)?.statusCode;
-  const isClientError = Number.isInteger(status) && isRefusal(status as number);
-  return isClientError && !isFailure(status as number) ? (status as number) : undefined;
+  return isClientError(status) ? status : undefined;
+}
+
+function isClientError(status: unknown): status is number {
+  return isFinalStatus(status) && isRefusal(status) && !isFailure(status);
 }
 
 /** The one code that has this status, where exactly one has. */

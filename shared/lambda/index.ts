@@ -8,4 +8,4 @@ export {
   type OnceContext,
 } from './middleware.ts';
 export { type ProblemResponsesOptions, problemResponses } from './problem-responses.ts';
-export type { HandlerFault, Outcome, Report } from './reports.ts';
+export type { HandlerFault, Outcome, OwnOutcome, Report } from './reports.ts';

@@ -2,7 +2,7 @@
 
 import { loggable } from '../core/loggable.ts';
 import type { Verdict } from '../core/once.ts';
-import { clientErrorStatus, Problem, type ProblemCode } from '../http/problems.ts';
+import { clientErrorStatus, isProblemCode, Problem, type ProblemCode } from '../http/problems.ts';
 
 /**
  * What a handler did wrong. The answer is `once`'s own all the same: its response, or its
@@ -25,12 +25,19 @@ export type HandlerFault =
   /** It (or a middleware) threw although `once` had resolved. */
   | 'threw_after_once';
 
+/**
+ * A problem of `defineProblems`, as `own_out_of_stock`: so that it is never taken for an outcome of
+ * the library, and a misspelt one of those is no `Outcome`.
+ */
+export type OwnOutcome = `own_${string}`;
+
 export type Outcome =
   | 'fresh'
   | 'replayed'
   | 'returned_5xx'
   | 'threw'
   | Lowercase<ProblemCode>
+  | OwnOutcome
   | HandlerFault
   /** Answered by something else than `once`. */
   | 'answered'
@@ -55,8 +62,10 @@ export type Reporter = (report: Report) => void;
 
 export const NO_REQUEST = { attempts: 0, keyHash: undefined } as const;
 
-export function problemOutcome(problem: Problem): Lowercase<ProblemCode> {
-  return problem.code.toLowerCase() as Lowercase<ProblemCode>;
+export function problemOutcome({ code }: Problem): Lowercase<ProblemCode> | OwnOutcome {
+  return isProblemCode(code)
+    ? (code.toLowerCase() as Lowercase<ProblemCode>)
+    : `own_${code.toLowerCase()}`;
 }
 
 /** Reports what may be reported: a reporter that throws never changes an answer. */

@@ -7,6 +7,7 @@ import { randomInt, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import * as z from 'zod/mini';
+import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
 import {
   createDynamoService,
   createService,
@@ -70,7 +71,7 @@ const thrown = new Set<string>();
 
 /** The answer of one run of the work, which no other run gives. */
 function answerOf(key: string, kind: Kind, nonce: string): HttpResponse | Problem {
-  if (kind === 'refusal') return new Problem('INSUFFICIENT_COINS', nonce);
+  if (kind === 'refusal') return new Problem(INSUFFICIENT_COINS, nonce);
   if (kind === 'throws-first' && !thrown.has(key)) {
     thrown.add(key);
     throw new Error('the work failed');

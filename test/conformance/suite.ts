@@ -4,6 +4,7 @@
  */
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
 import {
   type FastPathMode,
   type Handler,
@@ -298,7 +299,7 @@ export function conformanceSuite<Handle>(
       let calls = 0;
       const handler = doing(() => {
         calls++;
-        return new Problem('INSUFFICIENT_COINS', `try ${calls}`);
+        return new Problem(INSUFFICIENT_COINS, `try ${calls}`);
       });
       const sent = request();
       const first = await call(handler, sent);

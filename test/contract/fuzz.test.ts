@@ -5,13 +5,8 @@
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  type HttpEvent,
-  PROBLEM_KINDS,
-  type ProblemCode,
-  readPrincipal,
-  readRequest,
-} from '../../shared/index.ts';
+import * as own from '../../functions/problems.ts';
+import { type HttpEvent, PROBLEM_KINDS, readPrincipal, readRequest } from '../../shared/index.ts';
 import { playerOf, seedPlayer } from '../support/database.ts';
 import { ENTRIES } from '../support/redis.ts';
 import { type Answer, newKey } from '../support/requests.ts';
@@ -112,7 +107,7 @@ async function answerTo({ mutation, event }: FuzzedRequest): Promise<Answer | st
 /** What is wrong with an answer by itself; undefined when it is as the contract says. */
 function complaintOf({ status, code, headers, json, text }: Answer): string | undefined {
   if (code === undefined) return status === 200 ? undefined : `answered ${status}: ${text}`;
-  const kind = PROBLEM_KINDS[code as ProblemCode];
+  const kind = KINDS[code as keyof typeof KINDS];
   const retryAfter = headers['retry-after'];
   const isRight =
     kind?.status === status &&
@@ -123,6 +118,8 @@ function complaintOf({ status, code, headers, json, text }: Answer): string | un
     status < 500;
   return isRight ? undefined : `answered ${status} ${text} ${JSON.stringify(headers)}`;
 }
+
+const KINDS = { ...PROBLEM_KINDS, ...own };
 
 /** What the answers say has happened; the stores must say the same. */
 interface Books {
@@ -184,7 +181,7 @@ function expectEverythingSeen({ seen }: Books): void {
   expect(often['200']).toBeGreaterThan(500);
   expect(often['200 replayed']).toBeGreaterThan(50);
   const notHere = ['INTERNAL', 'UNAVAILABLE', 'OUTCOME_UNKNOWN', 'CONTENTION', 'ALREADY_EXISTS'];
-  const expected = Object.keys(PROBLEM_KINDS).filter((code) => !notHere.includes(code));
+  const expected = Object.keys(KINDS).filter((code) => !notHere.includes(code));
   expect(Object.keys(often)).toEqual(expect.arrayContaining(expected));
 }
 

@@ -5,6 +5,7 @@ import httpErrorHandler from '@middy/http-error-handler';
 import httpJsonBodyParser from '@middy/http-json-body-parser';
 import validator from '@middy/validator';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
 import {
   type Handler,
   type HttpEvent,
@@ -76,7 +77,7 @@ function lambda(names: readonly Name[]): Handler {
         [principal, amount],
       );
       if (amount === 13) throw new Error('boom');
-      if (amount === 14) throw new Problem('INSUFFICIENT_COINS', 'Not enough.');
+      if (amount === 14) throw new Problem(INSUFFICIENT_COINS, 'Not enough.');
       return { statusCode: 201, headers: { etag: '"2"' }, body: '{}' };
     });
   }) as unknown as Handler;

@@ -1,6 +1,7 @@
 import httpJsonBodyParser from '@middy/http-json-body-parser';
 import { describe, expect, test } from 'vitest';
 import {
+  defineProblems,
   errorResponse,
   type HttpResponse,
   PROBLEM_KINDS,
@@ -8,6 +9,7 @@ import {
   type ProblemCode,
   problemResponse,
 } from '../../shared/http/problems.ts';
+import { problemOutcome } from '../../shared/lambda/reports.ts';
 
 /** The contract's table: what a client may rely on. */
 const CONTRACT: Record<ProblemCode, { status: number; retryable: boolean }> = {
@@ -16,7 +18,6 @@ const CONTRACT: Record<ProblemCode, { status: number; retryable: boolean }> = {
   BODY_INVALID: { status: 400, retryable: false },
   PRECONDITION_MALFORMED: { status: 400, retryable: false },
   UNAUTHENTICATED: { status: 401, retryable: false },
-  INSUFFICIENT_COINS: { status: 402, retryable: false },
   NOT_FOUND: { status: 404, retryable: false },
   ABORTED: { status: 409, retryable: true },
   ALREADY_EXISTS: { status: 409, retryable: false },
@@ -90,6 +91,69 @@ test('without a key an unknown outcome is not retryable, whatever its code says'
   expect(bodyOf(problemResponse(problem)).retryable).toBe(false);
 });
 
+describe('defineProblems', () => {
+  const kind = { status: 409, title: 'Out of stock', retryable: true };
+  const { OUT_OF_STOCK } = defineProblems({ OUT_OF_STOCK: kind });
+
+  test('gives a problem that is answered as one of the library', () => {
+    const problem = new Problem(OUT_OF_STOCK, 'None left.', {
+      retryAfterSeconds: 1,
+      members: { left: 0 },
+    });
+    const response = problemResponse(problem);
+    expect(response.headers).toMatchObject({
+      'content-type': 'application/problem+json',
+      'retry-after': '1',
+    });
+    expect(bodyOf(response)).toEqual({
+      type: 'https://backstop.example/problems/out-of-stock',
+      title: 'Out of stock',
+      status: 409,
+      detail: 'None left.',
+      code: 'OUT_OF_STOCK',
+      retryable: true,
+      left: 0,
+    });
+    expect([problem.statusCode, problem.message]).toEqual([409, 'OUT_OF_STOCK: None left.']);
+  });
+
+  test('gives an outcome that is none of the library', () => {
+    expect(problemOutcome(new Problem(OUT_OF_STOCK, ''))).toBe('own_out_of_stock');
+    const { FRESH } = defineProblems({ FRESH: kind });
+    expect(problemOutcome(new Problem(FRESH, ''))).toBe('own_fresh');
+    expect(problemOutcome(new Problem('ABORTED', ''))).toBe('aborted');
+  });
+
+  test.each<[string, object, RegExp]>([
+    ['a code of the library', { ABORTED: kind }, /ABORTED: the library has this code/],
+    ['a code in small letters', { outOfStock: kind }, /outOfStock: a code is in capitals/],
+    ['a code of other middlewares', { HTTP_409: kind }, /HTTP_409: .*other middlewares/],
+    ['a success', { SOLD: { ...kind, status: 200 } }, /SOLD: status must be .* 400 to 499/],
+    ['a failure', { BROKEN: { ...kind, status: 503 } }, /BROKEN: status must be .*throw an Error/],
+    ['KEY_REUSED by its status', { ODD: { ...kind, status: 422 } }, /means KEY_REUSED/],
+    ['a status that is text', { ODD: { ...kind, status: '409' } }, /ODD: status must be/],
+    ['no title', { ODD: { ...kind, title: '' } }, /ODD: title must be/],
+    ['no retryable', { ODD: { status: 409, title: 'Odd' } }, /ODD: retryable must be/],
+    ['a member that nobody reads', { ODD: { ...kind, code: 'X' } }, /ODD: there is no code/],
+  ])('refuses %s', (_, kinds, why) => {
+    expect(() => defineProblems(kinds as never)).toThrow(TypeError);
+    expect(() => defineProblems(kinds as never)).toThrow(why);
+  });
+
+  test('alone makes what Problem takes: the types refuse the rest, and so does the constructor', () => {
+    // @ts-expect-error: it is no code of the library.
+    expect(() => new Problem('OUT_OF_STOCK', '')).toThrow(/make one of your own/);
+    // @ts-expect-error: nobody has judged it.
+    expect(() => new Problem({ code: 'OUT_OF_STOCK', ...kind }, '')).toThrow(
+      /make one of your own/,
+    );
+    // @ts-expect-error: the library has this code.
+    expect(() => defineProblems({ NOT_FOUND: kind })).toThrow();
+    // @ts-expect-error: only what was defined is there.
+    expect(defineProblems({ OUT_OF_STOCK: kind }).SOLD_OUT).toBeUndefined();
+  });
+});
+
 describe('an HTTP error of another middleware', () => {
   const foreign = (statusCode: unknown, message = 'Refused') =>
     errorResponse(Object.assign(new Error(message), { statusCode }));
@@ -103,6 +167,7 @@ describe('an HTTP error of another middleware', () => {
     [404, 'NOT_FOUND'],
     [413, 'PAYLOAD_TOO_LARGE'],
     [415, 'UNSUPPORTED_MEDIA_TYPE'],
+    [402, 'HTTP_402'],
     [403, 'HTTP_403'],
     [429, 'HTTP_429'],
     // Not ABORTED, ALREADY_EXISTS or CONTENTION: those say something of the key.

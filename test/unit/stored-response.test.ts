@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
 import type { StoredResponse } from '../../shared/core/contract.ts';
 import { type HttpResponse, Problem } from '../../shared/http/problems.ts';
 import { RESPONSE_BYTES_MAX, toResponse, withHeadersOf } from '../../shared/http/response.ts';
@@ -197,7 +198,7 @@ describe('what the work may return', () => {
   });
 
   test('a Problem, for the response that carries it', () => {
-    const response = toResponse(new Problem('INSUFFICIENT_COINS', 'x'), 'https://p.example/');
+    const response = toResponse(new Problem(INSUFFICIENT_COINS, 'x'), 'https://p.example/');
     expect(response.statusCode).toBe(402);
     expect(JSON.parse(response.body as string).type).toBe('https://p.example/insufficient-coins');
   });

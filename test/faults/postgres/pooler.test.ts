@@ -3,6 +3,7 @@
  * the server: nothing of the protocol may depend on the session.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { INSUFFICIENT_COINS } from '../../../functions/problems.ts';
 import { Problem } from '../../../shared/index.ts';
 import {
   createTestDatabase,
@@ -56,7 +57,7 @@ describe.runIf(hasPgbouncer).each(['on', 'off'])('a pooler, pipelining %s (C144)
 
       const refused = handlerOf(async (tx) => {
         await takeCoin(tx, principal);
-        return new Problem('INSUFFICIENT_COINS', 'no');
+        return new Problem(INSUFFICIENT_COINS, 'no');
       });
       expect((await send(refused, { principal, key: newKey(), body: {} })).status).toBe(402);
       const nested = handlerOf(async (tx) => {

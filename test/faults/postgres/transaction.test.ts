@@ -4,6 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { INSUFFICIENT_COINS } from '../../../functions/problems.ts';
 import {
   compareAndSwap,
   type HttpResponse,
@@ -215,7 +216,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
           await takeCoin(tx, principal);
           await tx.query(`SAVEPOINT ${name}`);
           await takeCoin(tx, principal);
-          return new Problem('INSUFFICIENT_COINS', 'no');
+          return new Problem(INSUFFICIENT_COINS, 'no');
         });
         expect((await send(handler, request)).status).toBe(402);
         expect(await playerOf(db, request.principal)).toEqual({ coins: 1000, version: 1 });
