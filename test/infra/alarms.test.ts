@@ -23,7 +23,7 @@ function aws(namespace: string, name: string, dimension: string, of: string) {
   return (value: number): Sample[] => [{ namespace, name, dimensions: { [dimension]: of }, value }];
 }
 
-test('OldestExpiredAgeAlarm: late for five minutes, or silent', async () => {
+test('OldestExpiredAgeAlarm goes off when the purge is late for five minutes, or silent', async () => {
   const late = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 901 }));
   const fine = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 0 }));
   const unseen = await emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: null }));
@@ -39,7 +39,7 @@ test('OldestExpiredAgeAlarm: late for five minutes, or silent', async () => {
   expect(isInAlarm(alarm(id), times(5, [...fine, ...late]))).toBe(true);
 });
 
-test('PurgeFailuresAlarm: a sweep that fails in three of five minutes', async () => {
+test('PurgeFailuresAlarm goes off when a sweep fails in three of five minutes', async () => {
   const failing = await emittedBy(() => purgeRun({ failed: ['markers'] }));
   const fine = await emittedBy(() => purgeRun());
   const id = 'PurgeFailuresAlarm';
@@ -48,14 +48,14 @@ test('PurgeFailuresAlarm: a sweep that fails in three of five minutes', async ()
   expect(isInAlarm(alarm(id), times(5, []))).toBe(false);
 });
 
-test('PurgeErrorsAlarm: its function ends in errors in three of five minutes', () => {
+test('PurgeErrorsAlarm goes off when its function ends in errors in three of five minutes', () => {
   const errors = aws('AWS/Lambda', 'Errors', 'FunctionName', 'PurgeLambdaFunction');
   const id = 'PurgeErrorsAlarm';
   expect(isInAlarm(alarm(id), [errors(0), errors(1), errors(1), errors(0), errors(2)])).toBe(true);
   expect(isInAlarm(alarm(id), [errors(0), errors(1), errors(1), errors(0), errors(0)])).toBe(false);
 });
 
-test('PurgeDeadLettersAlarm: one message is enough', () => {
+test('PurgeDeadLettersAlarm goes off at one message', () => {
   const letters = aws(
     'AWS/SQS',
     'ApproximateNumberOfMessagesVisible',
@@ -67,7 +67,7 @@ test('PurgeDeadLettersAlarm: one message is enough', () => {
   expect(isInAlarm(alarm('PurgeDeadLettersAlarm'), [[]])).toBe(false);
 });
 
-test('ProxyPinningAlarm: pinned for five minutes; a single one passes', () => {
+test('ProxyPinningAlarm goes off when connections are pinned for five minutes, and not at a single one', () => {
   const pinned = aws(
     'AWS/RDS',
     'DatabaseConnectionsCurrentlySessionPinned',
@@ -78,7 +78,7 @@ test('ProxyPinningAlarm: pinned for five minutes; a single one passes', () => {
   expect(isInAlarm(alarm('ProxyPinningAlarm'), [...times(4, pinned(1)), pinned(0)])).toBe(false);
 });
 
-test('ApiErrorsAlarm: more than five 5xx in three of five minutes', () => {
+test('ApiErrorsAlarm goes off at more than five 5xx in three of five minutes', () => {
   const errors = aws('AWS/ApiGateway', '5xx', 'ApiId', 'HttpApi');
   const id = 'ApiErrorsAlarm';
   expect(isInAlarm(alarm(id), [errors(6), errors(6), errors(0), errors(0), errors(6)])).toBe(true);
@@ -94,13 +94,13 @@ test.each(steps)('FastPathFailuresAlarm: %s fails more than ten times a minute',
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, []))).toBe(false);
 });
 
-test('FastPathFailuresAlarm: all steps count together', async () => {
+test('FastPathFailuresAlarm counts all steps together', async () => {
   const each = await emittedBy(() => steps.forEach((step) => void fastPathFailure(step)));
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
 });
 
-test('OutcomeUnknownAlarm: one lost answer to COMMIT that could not be found out', async () => {
+test('OutcomeUnknownAlarm goes off at one lost answer to COMMIT that could not be found out', async () => {
   const unknown = await emittedBy(() =>
     requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') }),
   );
@@ -109,7 +109,7 @@ test('OutcomeUnknownAlarm: one lost answer to COMMIT that could not be found out
   expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [other])).toBe(false);
 });
 
-test('deploy E1: an alarm of one stage does not look at what another stage emits', async () => {
+test('an alarm of one stage does not look at what another stage emits (deploy E1)', async () => {
   const prod = await packagedTemplate('existing');
   const of = (id: string) => propertiesOf<Alarm>(prod, id);
   const late = (stage: string) =>
@@ -138,7 +138,7 @@ test('deploy E1: an alarm of one stage does not look at what another stage emits
   expect(isInAlarm(of('OldestExpiredAgeAlarm'), times(5, await fine('dev')))).toBe(true);
 });
 
-test('deploy E1: the functions of a stage say its name', async () => {
+test('the functions of a stage emit its name (deploy E1)', async () => {
   for (const [stage, variant] of [
     ['dev', 'own'],
     ['prod', 'existing'],
@@ -152,7 +152,7 @@ test('deploy E1: the functions of a stage say its name', async () => {
   }
 });
 
-test('every alarm is tested above, tells the topic of both ends, and says what it means', () => {
+test('every alarm is tested above, tells the topic of both ends, and has a description', () => {
   const tested = [
     'ApiErrorsAlarm',
     'FastPathFailuresAlarm',

@@ -45,7 +45,7 @@ async function deployedNamespace(): Promise<string> {
   return Environment.Variables['BACKSTOP_NAMESPACE'] ?? '';
 }
 
-needsRedis('claims, publishes, is asked again and releases: the whole fast path', async () => {
+needsRedis('the deployed user may claim, publish, ask again and release', async () => {
   const { AccessString, AuthenticationMode } = await apiUser();
   expect(AuthenticationMode).toEqual({ Type: 'iam' });
   const { url } = await login(AccessString);
@@ -85,7 +85,7 @@ needsRedis('claims, publishes, is asked again and releases: the whole fast path'
   expect(errors).toEqual([]);
 });
 
-needsRedis('what a cluster client asks for is allowed', async () => {
+needsRedis('the deployed user may ask for all that a cluster client asks for', async () => {
   const { admin, name } = await login((await apiUser()).AccessString);
   const asks = [
     ['HELLO', '3'],
@@ -118,7 +118,7 @@ needsRedis.each([
   expect(await admin.call('ACL', 'DRYRUN', name, ...command)).toMatch(/no permissions/i);
 });
 
-test('deploy A1: every user of a Valkey group signs in with IAM or a password', async () => {
+test('every user of a Valkey group signs in with IAM or a password (deploy A1)', async () => {
   const template = await packagedTemplate('own');
   const groups = ofType(template, 'AWS::ElastiCache::UserGroup');
   const described = groups.map(([id]) =>

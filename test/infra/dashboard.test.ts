@@ -42,7 +42,7 @@ async function emitEverything(): Promise<void> {
   });
 }
 
-test('what is shown of ours is emitted, with just these dimensions', async () => {
+test('every metric of ours that is shown is emitted, with just these dimensions', async () => {
   await emitEverything();
   const ours = shown.filter(({ namespace }) => namespace === 'Backstop');
   expect(ours.length).toBeGreaterThan(15);
@@ -50,14 +50,14 @@ test('what is shown of ours is emitted, with just these dimensions', async () =>
   expect(unknown).toEqual([]);
 });
 
-test('what is emitted is shown', async () => {
+test('every metric that is emitted is shown', async () => {
   await emitEverything();
   expect(new Set(emitted.map(({ name }) => name)).size).toBeGreaterThan(8);
   const unseen = emitted.filter((sample) => !shown.some((one) => isOf(sample, one)));
   expect(unseen).toEqual([]);
 });
 
-test('what is shown of AWS exists', () => {
+test('every metric of AWS that is shown exists', () => {
   // The description knows no metrics of RDS Proxy; these are in its documentation, all of them
   // by ProxyName alone: Monitoring RDS Proxy metrics with Amazon CloudWatch.
   const ofProxy = [

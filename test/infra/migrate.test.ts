@@ -73,7 +73,7 @@ test('an empty database is migrated and CloudFormation hears SUCCESS', async () 
   expect(timeouts.map(({ setting }) => setting)).toContain('statement_timeout=28s');
 });
 
-test('two at once: one applies everything, the other nothing, and both succeed', async () => {
+test('one of two migrations at once applies everything, the other nothing, and both succeed', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const waiting = await cloudFormation();
@@ -86,7 +86,7 @@ test('two at once: one applies everything, the other nothing, and both succeed',
   expect(waiting.answers().map(({ Status }) => Status)).toEqual(['SUCCESS', 'SUCCESS']);
 });
 
-test('by hand, any event migrates and the answer says what was done; again, nothing is', async () => {
+test('any event sent by hand migrates and answers what was done, and nothing the second time', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const migrate = migrationOf(db);
@@ -108,7 +108,7 @@ test('an older release finds a newer schema and leaves it alone: a rollback succ
   );
 });
 
-test('where there is a role rds_iam, both roles of the service log in with tokens', async () => {
+test('both roles of the service log in with tokens where there is a role rds_iam', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const migrate = migrationOf(db);
@@ -142,7 +142,7 @@ test('a migration that fails is rolled back, and CloudFormation hears why', asyn
   await expect(migrationOf(db, broken)({}, context)).rejects.toThrow('no_such_column');
 });
 
-test('a login that fails is told, and the password is not', async () => {
+test('a login that fails is reported, and the password is not', async () => {
   const db = await createEmptyDatabase();
   const outdated = { username: 'backstop_test_nobody', password: 'outdated-password' };
   await secretsManager(outdated);
@@ -167,7 +167,7 @@ test('a password with what a URL must not contain reaches the driver as it is', 
   });
 });
 
-test('no way to the secret: FAILED, with the secret and what is needed', async () => {
+test('a secret that cannot be reached is FAILED, with the secret and what is needed', async () => {
   vi.stubEnv('AWS_ENDPOINT_URL_SECRETS_MANAGER', 'http://127.0.0.1:9');
   await secretsManager({}, { keepEndpoint: true });
   const waiting = await cloudFormation();
@@ -190,7 +190,7 @@ test('a wrong configuration reaches CloudFormation too', async () => {
   ]);
 });
 
-test('a Delete is answered with SUCCESS, and reaches for nothing', async () => {
+test('a Delete is answered with SUCCESS, and touches nothing', async () => {
   const waiting = await cloudFormation();
   const physical = { PhysicalResourceId: 'of-before' };
   const gone = migrationOf({ bareUrl: 'postgres://127.0.0.1:9/backstop' });
@@ -201,7 +201,7 @@ test('a Delete is answered with SUCCESS, and reaches for nothing', async () => {
   expect(waiting.answers()).toMatchObject([{ Status: 'SUCCESS', ...physical }]);
 });
 
-test('what takes longer than the function may is ended by the server, and answered before', async () => {
+test('a migration that takes longer than the function may is ended by the server, and answered before', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const slow = await copyOfMigrations();
@@ -221,7 +221,7 @@ test('what takes longer than the function may is ended by the server, and answer
   }, 'its session gone');
 });
 
-test('a lock that another deployment holds for too long is answered too', async () => {
+test('a lock that another deployment holds for too long is answered FAILED too', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const slow = await copyOfMigrations();
@@ -245,7 +245,7 @@ test('a lock that another deployment holds for too long is answered too', async 
   expect(await first).toMatchObject({ applied: ['0000_slow', ...ALL] });
 });
 
-test('an answer that does not get through is sent again; then Lambda is told', async () => {
+test('an answer that does not get through is sent again, and then the invocation fails', async () => {
   const flaky = await cloudFormation((n) => ({ status: n < 2 ? 503 : 200 }));
   await migrationOf({ bareUrl: 'unused' })(request('Delete', flaky.url), context);
   expect(flaky.answers().map(({ Status }) => Status)).toEqual(Array(3).fill('SUCCESS'));

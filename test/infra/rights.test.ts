@@ -56,7 +56,7 @@ const EVERYONES = [
   'logs:PutLogEvents',
 ];
 
-test('there is a line above for each function, and each has a role of its own', () => {
+test('each function has a line above, and a role of its own', () => {
   const functions = ofType(template, 'AWS::Lambda::Function');
   const roles = functions.map(([id, { Properties }]) => [
     id.replace('LambdaFunction', ''),
@@ -103,7 +103,7 @@ test('the API and the purge log in to the database through the proxy, by its id'
   );
 });
 
-describe('no right is wider than it looks', () => {
+describe('a right is no wider than it looks', () => {
   const WITH_ANY_RESOURCE = ['NetworkInterfacesPolicy'];
 
   test('no action has a wildcard', () => {
@@ -115,7 +115,7 @@ describe('no right is wider than it looks', () => {
     ]);
   });
 
-  test('no resource is *, but for Lambda to check for network interfaces', () => {
+  test('no resource is a star, but for Lambda to check for network interfaces', () => {
     const any = allStatements().filter(([, { Resource }]) => [Resource].flat().includes('*'));
     expect([...new Set(any.map(([id]) => id))]).toEqual(WITH_ANY_RESOURCE);
   });
@@ -154,7 +154,7 @@ describe('the network is no wider either', () => {
     for (const rule of rules) expect(rule).toHaveProperty('SourceSecurityGroupId');
   });
 
-  test('every group says where it leads; only the way to the endpoints is open, at 443', () => {
+  test('every group says where it leads, and only the way to the endpoints is open, at 443', () => {
     for (const [id, { Properties }] of ofType(template, 'AWS::EC2::SecurityGroup')) {
       const egress = Properties?.['SecurityGroupEgress'] as Record<string, unknown>[];
       expect([id, egress.length]).toEqual([id, 1]);

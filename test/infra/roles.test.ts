@@ -64,7 +64,7 @@ async function answers(apiUrl: string): Promise<(number | string)[]> {
   }
 }
 
-describe('C127 deploy A9: migrating as an owner who did not make the roles', () => {
+describe('a migration by an owner who did not make the roles (C127, deploy A9)', () => {
   const ofAnother = async () => {
     await admin.query('CREATE ROLE backstop_api LOGIN');
     await admin.query('CREATE ROLE backstop_purge LOGIN');
@@ -76,7 +76,7 @@ describe('C127 deploy A9: migrating as an owner who did not make the roles', () 
   };
 
   test.each(['CREATEROLE', 'NOCREATEROLE'])(
-    '%s: where the roles have no limits, the log says what their owner must say',
+    'an owner with %s is told in the log what the owner of the roles must run where they have no limits',
     async (rights) => {
       await ofAnother();
       await createOwner('acme', rights);
@@ -90,7 +90,7 @@ describe('C127 deploy A9: migrating as an owner who did not make the roles', () 
     },
   );
 
-  test('where they are fit, a warning says that they are left as they are', async () => {
+  test('roles that have their limits are left as they are, and a warning says so', async () => {
     await ofAnother();
     await createOwner('acme', 'CREATEROLE');
     for (const role of ['backstop_api', 'backstop_purge']) await limits(role);
@@ -109,13 +109,13 @@ describe('C127 deploy A9: migrating as an owner who did not make the roles', () 
     expect(await answers(owned('backstop_api'))).toEqual([200, 200]);
   });
 
-  test('one who made them alters them, superuser or not', async () => {
+  test('an owner who made the roles alters them, superuser or not', async () => {
     await createOwner('acme', 'CREATEROLE');
     expect(await migrateAs('acme')).toEqual([]);
     expect(await answers(owned('backstop_api'))).toEqual([200, 200]);
   });
 
-  test('without the right to create roles the owner goes on with a role of their own', async () => {
+  test('an owner without the right to create roles goes on with a role of their own', async () => {
     await createOwner('acme', 'NOCREATEROLE');
     const warnings = await migrateAs('acme');
     expect(warnings).toEqual(
@@ -130,7 +130,7 @@ describe('C127 deploy A9: migrating as an owner who did not make the roles', () 
   });
 });
 
-test('C127: EXECUTE revoked from PUBLIC by default: the roles may call what they need', async () => {
+test('the roles may call what they need where EXECUTE is revoked from PUBLIC by default (C127)', async () => {
   await createOwner('acme', 'CREATEROLE');
   const owner = new pg.Client({ connectionString: owned('acme') });
   await owner.connect();

@@ -24,7 +24,7 @@ beforeAll(async () => {
 
 const QUEUE = { 'Fn::GetAtt': ['PurgeDeadLetters', 'Arn'] };
 
-test('deployed: once a minute, each worker of N once, without retries and with dead letters', async () => {
+test('the deployed schedule starts each of N workers once a minute, without retries and with dead letters', async () => {
   const template = await packagedTemplate('own');
   const schedules = ofType(template, 'AWS::Scheduler::Schedule').map(([, one]) => one.Properties);
   const workers = schedules.length;
@@ -48,13 +48,13 @@ test('deployed: once a minute, each worker of N once, without retries and with d
   expect(purge.Timeout).toBeLessThan(60);
 });
 
-test('deployed: nothing else starts the purge', async () => {
+test('nothing else starts the deployed purge', async () => {
   const template = await packagedTemplate('own');
   expect(ofType(template, 'AWS::Events::Rule')).toEqual([]);
   expect(ofType(template, 'AWS::Lambda::EventSourceMapping')).toEqual([]);
 });
 
-test('deployed: a run that Lambda gives up ends in the same queue, which is encrypted', async () => {
+test('a run that Lambda gives up ends in the same queue, which is encrypted', async () => {
   const template = await packagedTemplate('own');
   expect(propertiesOf(template, 'PurgeInvocations')).toMatchObject({
     FunctionName: { Ref: 'PurgeLambdaFunction' },
@@ -71,7 +71,7 @@ test('deployed: a run that Lambda gives up ends in the same queue, which is encr
   );
 });
 
-test('local: one event of the function itself, which is all that serverless-offline fires', async () => {
+test('the local schedule is one event of the function itself, which is all that serverless-offline fires', async () => {
   const template = await packagedTemplate('local');
   const rules = ofType(template, 'AWS::Events::Rule').map(([, one]) => one.Properties);
   expect(rules).toMatchObject([
@@ -82,7 +82,7 @@ test('local: one event of the function itself, which is all that serverless-offl
   ]);
 });
 
-test('what answers the HTTP API is done before that gives up after 30 s; the migration may take its time', async () => {
+test('what answers the HTTP API ends before that gives up after 30 s, and the migration may take its time', async () => {
   const template = await packagedTemplate('own');
   const answering = functionsBehindApi(template);
   expect(answering.length).toBe(8);
@@ -113,7 +113,7 @@ test('every function on Postgres waits for the migrations', async () => {
   );
 });
 
-test('callers are throttled together', async () => {
+test('all callers are throttled together', async () => {
   const template = await packagedTemplate('own');
   const stage = propertiesOf<{ DefaultRouteSettings: object }>(template, 'HttpApiStage');
   expect(stage.DefaultRouteSettings).toEqual({

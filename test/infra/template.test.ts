@@ -16,8 +16,8 @@ beforeAll(async () => {
   await Promise.all([packagedTemplate('own'), packagedTemplate('existing')]);
 });
 
-describe.each(['own', 'existing'] as const)('packaged, %s', (variant) => {
-  test('every resource and property is one, with what it requires and of its type', async () => {
+describe.each(['own', 'existing'] as const)('the template packaged with %s parts', (variant) => {
+  test('every resource and property exists, with what it requires and of its type', async () => {
     const template = await packagedTemplate(variant);
     expect(Object.keys(template.Resources).length).toBeGreaterThan(90);
     expect(checkProperties(template)).toEqual([]);
@@ -28,7 +28,7 @@ describe.each(['own', 'existing'] as const)('packaged, %s', (variant) => {
   });
 });
 
-test('what is passed in is not made, and what is not passed in is', async () => {
+test('a part that is passed in is not made, and one that is not passed in is', async () => {
   const made = async (variant: 'own' | 'existing') =>
     new Set(Object.keys(decided(await packagedTemplate(variant)).Resources));
   const [own, existing] = [await made('own'), await made('existing')];
@@ -70,7 +70,7 @@ test.each([
     '"VpcSubnetIds":{"Ref":"SubnetA"},"',
   ],
   ['what is required', /EngineFamily is missing/, '"EngineFamily":"POSTGRESQL",', ''],
-])('planted: %s that is wrong is seen', async (_, seen, right, wrong) => {
+])('the check sees %s that is planted wrong', async (_, seen, right, wrong) => {
   expect(checkProperties(await planted(right, wrong))).toEqual([expect.stringMatching(seen)]);
 });
 
@@ -103,7 +103,7 @@ test.each([
     '"QueueName":"backstop-dev-purge-dead-letters"',
     '"QueueName":{"Ref":"PurgeRole"}',
   ],
-])('planted: %s that leads nowhere is seen', async (_, seen, right, wrong) => {
+])('the check sees %s that is planted and leads nowhere', async (_, seen, right, wrong) => {
   expect(checkReferences(await planted(right, wrong))).toContainEqual(expect.stringMatching(seen));
 });
 
@@ -133,7 +133,7 @@ test('each resource is declared in one file of infra/, or made by serverless for
   expect(new Set(declared).size).toBe(declared.length);
 });
 
-test('what holds data outlives the stack', async () => {
+test('a resource that holds data outlives the stack', async () => {
   const template = await packagedTemplate('own');
   const policies = (type: string) =>
     ofType(template, type).map(([, one]) => [one.DeletionPolicy, one.UpdateReplacePolicy]);
@@ -184,7 +184,7 @@ test('the stores are encrypted, protected, and reached without a password', asyn
   }
 });
 
-test('deploy A2: a stage without an issuer of its own is not packaged, and a sentence says why', async () => {
+test('a stage without an issuer of its own is not packaged, and a sentence says why (deploy A2)', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'backstop-refused-'));
   onTestFinished(() => rm(folder, { recursive: true }));
   const refusal = await runPackage(join(folder, 'package'), ['--stage', 'prod'], {

@@ -30,7 +30,7 @@ test.each([
   ['9', '10'],
   ['9007199254740993', '9007199254740994'],
   ['9223372036854775806', '9223372036854775807'],
-])('C64 version %s becomes %s: in the body, the ETag and If-Match', async (version, next) => {
+])('version %s becomes %s in the body, the ETag and If-Match (C64)', async (version, next) => {
   const principal = await newPlayer(1000, version);
   const service = testService(db);
   const spend = service.mutation(spendCoins);
@@ -58,7 +58,7 @@ test.each([
   expect((await read()).json).toEqual({ userId: principal, coins: 999, dataVersion: next });
 });
 
-test('C31 a function that was renamed replays what it answered under its old name', async () => {
+test('a function that was renamed replays what it answered under its old name (C31)', async () => {
   const principal = await newPlayer();
   const service = testService(db, { REDIS_URL: inject('redisUrl') });
   const sent = { principal, key: newKey(), body: { amount: 1 } };
@@ -68,7 +68,7 @@ test('C31 a function that was renamed replays what it answered under its old nam
   expect((await playerOf(db, principal)).coins).toBe(999);
 });
 
-test('a transfer moves coins between two players, and says what the sender has left', async () => {
+test('a transfer moves coins between two players, and answers what the sender has left', async () => {
   const [from, to] = [await newPlayer(100), await newPlayer(5)];
   const transfer = testService(db).mutation(transferCoins);
   const sent = { principal: from, key: newKey(), path: '/transfers', body: { to, amount: 30 } };
@@ -105,7 +105,7 @@ test('a receiver that would hold more than JSON can count is not paid, and nothi
   expect((await playerOf(db, from)).coins).toBe(100);
 });
 
-test('C85 a process that has closed its service ends by itself', async () => {
+test('a process that has closed its service ends by itself (C85)', async () => {
   const script = `
     import { createService, loadConfig } from './shared/index.ts';
     const service = createService(loadConfig());

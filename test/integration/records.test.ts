@@ -100,7 +100,7 @@ async function expireLease(principal: string): Promise<void> {
 
 const coinsOf = async (principal: string) => (await playerOf(db, principal)).coins;
 
-test('C10 the owner dies after its claim: 409 until the lease passes, then one execution', async () => {
+test('a request whose owner died after its claim is 409 until the lease passes, and then runs once (C10)', async () => {
   const request = await newRequest();
   const dying = gated('dead');
   const proxy = await startFaultProxy(db.apiUrl);
@@ -118,7 +118,7 @@ test('C10 the owner dies after its claim: 409 until the lease passes, then one e
   expect((await send(handler, request)).text).toBe('second');
 });
 
-test('C03 a missing lease means locked, never abandoned', async () => {
+test('a missing lease means locked, and never abandoned (C03)', async () => {
   const request = await newRequest();
   const owner = gated('owner');
   const answering = send(recordProbe(owner.work), request);
@@ -133,7 +133,7 @@ test('C03 a missing lease means locked, never abandoned', async () => {
   expect(await coinsOf(request.principal)).toBe(999);
 });
 
-test('two thieves at once: one wins, the other hears that it is taken', async () => {
+test('one of two thieves at once wins, and the other is told that the key is taken', async () => {
   const request = await newRequest();
   const dead = await openSession(db.adminUrl);
   const first = gated('dead');
@@ -161,7 +161,7 @@ test('two thieves at once: one wins, the other hears that it is taken', async ()
 test.each([
   ['succeeds', undefined],
   ['throws', new Error('late')],
-])('C29 an owner that was overtaken and %s late changes nothing', async (_how, error) => {
+])('an owner that was overtaken and %s late changes nothing (C29)', async (_how, error) => {
   const request = await newRequest();
   const owner = gated('owner');
   const work: Work = async (tx, principal) => {
@@ -183,7 +183,7 @@ test.each([
   expect((await send(recordProbe(taking('third')), request)).text).toBe('thief');
 });
 
-test('an overtaken owner meets a thief that still runs: 409, and only the thief takes effect', async () => {
+test('an overtaken owner that meets a thief still running is 409, and only the thief takes effect', async () => {
   const request = await newRequest();
   const owner = gated('owner');
   const late = send(recordProbe(owner.work), request);
@@ -199,7 +199,7 @@ test('an overtaken owner meets a thief that still runs: 409, and only the thief 
   expect(await coinsOf(request.principal)).toBe(999);
 });
 
-test('C11 a long mutation renews its lease, and keeps it', async () => {
+test('a long mutation renews its lease, and keeps it (C11)', async () => {
   const request = await newRequest();
   const owner = gated('owner');
   const renewed = gated('renewed');
@@ -222,7 +222,7 @@ test('C11 a long mutation renews its lease, and keeps it', async () => {
   expect((await running).text).toBe('renewed');
 });
 
-test('a renewal after a take-over stops the work: the thief is the one that counts', async () => {
+test('a renewal after a take-over stops the work, and the thief is the one that counts', async () => {
   const request = await newRequest();
   const owner = gated('owner');
   let isStopped = true;
@@ -252,7 +252,7 @@ test('another request under the key never steals, however old the lease', async 
   owner.open();
 });
 
-test('core 20: an abandoned claim of another fingerprint version is stolen, a live one is not', async () => {
+test('an abandoned claim of another fingerprint version is stolen, and a live one is not (core 20)', async () => {
   const request = await newRequest();
   const owner = gated('owner');
   const late = send(recordProbe(owner.work), request);
@@ -275,7 +275,7 @@ test('core 20: an abandoned claim of another fingerprint version is stolen, a li
   expect((await send(recordProbe(taking('fourth')), request)).code).toBe('ALREADY_EXISTS');
 });
 
-test('a replay takes no lock: it answers while the row is locked', async () => {
+test('a replay takes no lock, and answers while the row is locked', async () => {
   const request = await newRequest();
   const handler = recordProbe(taking('first'));
   await send(handler, request);
@@ -287,7 +287,7 @@ test('a replay takes no lock: it answers while the row is locked', async () => {
   expect((await send(handler, request)).text).toBe('first');
 });
 
-test('past its retention and not yet purged, it still answers', async () => {
+test('a record past its retention and not yet purged still answers', async () => {
   const request = await newRequest();
   const handler = recordProbe(taking('first'));
   await send(handler, request);
@@ -303,7 +303,7 @@ test('past its retention and not yet purged, it still answers', async () => {
   expect(await coinsOf(request.principal)).toBe(998);
 });
 
-test('C61 a process clock that is minutes off decides nothing about a lease', async () => {
+test('a process clock that is minutes off decides nothing about a lease (C61)', async () => {
   const realNow = Date.now.bind(Date);
   for (const skewMs of [180_000, -180_000]) {
     const request = await newRequest();
@@ -321,7 +321,7 @@ test('C61 a process clock that is minutes off decides nothing about a lease', as
   }
 });
 
-test('a whole transaction that is tried again keeps its token, and never hears itself', async () => {
+test('a transaction that is tried again as a whole keeps its token, and never meets itself', async () => {
   const request = await newRequest();
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
@@ -333,7 +333,7 @@ test('a whole transaction that is tried again keeps its token, and never hears i
   expect(await coinsOf(request.principal)).toBe(999);
 });
 
-test('C65 the answer to COMMIT is lost: it is looked up by the owner in the record', async () => {
+test('a lost answer to COMMIT is looked up by the owner in the record (C65)', async () => {
   const request = await newRequest();
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
@@ -361,7 +361,7 @@ test('a body of any characters or bytes is repeated as it was', async () => {
   }
 });
 
-test('purchases: charged once, with a receipt of its own that only its owner can read', async () => {
+test('a purchase is charged once, with a receipt of its own that only its owner can read', async () => {
   const request = { ...(await newRequest({ sku: 'shield', quantity: 2 })) };
   const service = testService(db);
   const create = service.recordMutation(createPurchase);
@@ -398,7 +398,7 @@ test('purchases: charged once, with a receipt of its own that only its owner can
 });
 
 test.each(['', '%00', 'a%00b', '%', '%4', '%zz', '%ff', '%C0%80', '%ED%A0%80', '%2e%2e'])(
-  'C130: /purchases/%j is a receipt that nobody has: 404, and no ERROR line',
+  '/purchases/%j is a receipt that nobody has: it is 404 without an ERROR line (C130)',
   async (id) => {
     const { principal } = await newRequest();
     const lines = captureOutput();
@@ -412,7 +412,7 @@ test.each(['', '%00', 'a%00b', '%', '%4', '%zz', '%ff', '%C0%80', '%ED%A0%80', '
   },
 );
 
-test('C130: a receipt is found by its id however the path spells it', async () => {
+test('a receipt is found by its id however the path spells it (C130)', async () => {
   const request = await newRequest({ sku: 'potion', quantity: 1 });
   const service = testService(db);
   const { json } = await send(service.recordMutation(createPurchase), request);

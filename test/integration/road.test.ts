@@ -17,9 +17,9 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 
 describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
-  'the main road, pipelining $pipeline',
+  'the way of a request, pipelining $pipeline',
   ({ pipeline }) => {
-    test('sends, replays byte for byte, refuses another body', async () => {
+    test('a request has its effect, is replayed byte for byte, and refuses another body', async () => {
       const principal = newKey();
       await seedPlayer(db, principal);
       const spend = testService(db, {

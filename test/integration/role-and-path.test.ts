@@ -37,14 +37,14 @@ const changes = [
   [`SET LOCAL search_path = ${tenant}`, `SET LOCAL ROLE ${tenant}`],
 ];
 
-describe.each(STORES)('C129: %s', (store) => {
+describe.each(STORES)('a work that changes its path or role, %s (C129)', (store) => {
   test.each(
     changes.flatMap((said) => [
       { pipeline: 'on', said },
       { pipeline: 'off', said },
     ]),
   )(
-    'the work says $said, pipelining $pipeline: it is committed, and replayed or refused',
+    'work that sends $said, pipelining $pipeline, is committed, and replayed or refused',
     async ({ pipeline, said }) => {
       const service = testService(db, { BACKSTOP_PIPELINE: pipeline });
       const work = async (tx: Tx, principal: string): Promise<HttpResponse> => {
@@ -68,7 +68,7 @@ describe.each(STORES)('C129: %s', (store) => {
   );
 });
 
-test('C129: who may not update the records publishes nothing, though anybody may call', async () => {
+test('a role that may not update the records publishes nothing, though anybody may call (C129)', async () => {
   const [row] = await db.sql<{ id: string; owner: string }>(
     `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, lease_expires_at)
      VALUES ('victim', sha256('e'), sha256('k'), '1:x', 'in_progress', gen_random_uuid(), now() + interval '1 minute')

@@ -23,7 +23,7 @@ test.each([
   expect(result.stderr).toBe('usage: npm run local -- stop|start postgres|redis|dynamodb\n');
 });
 
-test('when nothing runs from the folder it says how to start it', async () => {
+test('the command says how to start the service when nothing runs from the folder', async () => {
   const copy = await copyProject({ modules: 'none' });
   onTestFinished(copy.remove);
   const ask = () => programResult(join(copy.folder, 'infra/local/control.ts'), ['stop', 'redis']);
@@ -36,7 +36,7 @@ test('when nothing runs from the folder it says how to start it', async () => {
   expect(await ask()).toEqual(refused);
 });
 
-test('a part of the developer’s own, or none at all (yet), is not stopped', async () => {
+test('a server of the developer’s own, or none at all (yet), is not stopped', async () => {
   const redis: Part = { from: 'environment', url: 'redis://r.example', variable: 'REDIS_URL' };
   const postgres: Part = { from: 'nowhere', url: undefined, reason: 'it rains' };
   const dynamodb: Part = { from: 'starting', url: '', settled: new Promise(() => {}) };
@@ -57,7 +57,7 @@ test('a part of the developer’s own, or none at all (yet), is not stopped', as
   expect(await askControl(path, 'POST', '/stop/cake')).toMatchObject({ status: 404 });
 });
 
-test('a stop that fails is told, not swallowed', async () => {
+test('a stop that fails is reported, and not swallowed', async () => {
   const fail = () => Promise.reject(new Error('stuck'));
   const server = { url: '', port: 1, pid: 2, origin: '', start: fail, stop: fail, close: fail };
   const redis: Part = { from: 'local', url: '', server };

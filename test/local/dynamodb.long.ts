@@ -30,7 +30,7 @@ describe.skipIf(!isHere)('a DynamoDB of our own', () => {
     await folder.remove();
   });
 
-  test('stops, and starts again on its port, with its data', async () => {
+  test('DynamoDB stops, and starts again on its port, with its data', async () => {
     const { port, pid, url } = server;
     await prepareTable(url, 'keeps');
     await prepareTable(url, 'keeps'); // It is there already: nothing is done, and nothing said.
@@ -48,7 +48,7 @@ describe.skipIf(!isHere)('a DynamoDB of our own', () => {
     expect(exits).toEqual([]);
   });
 
-  test('a death by itself is told', async () => {
+  test('a DynamoDB that dies by itself is reported', async () => {
     process.kill(server.pid ?? 0, 'SIGKILL');
     await until('the death is told', () => exits.length > 0);
     expect(exits).toEqual([{ code: null, signal: 'SIGKILL' }]);
@@ -57,11 +57,11 @@ describe.skipIf(!isHere)('a DynamoDB of our own', () => {
   });
 });
 
-describe.skipIf(!isHere)('late', () => {
+describe.skipIf(!isHere)('a DynamoDB that is late', () => {
   const others = { DATABASE_URL: 'postgres://d.example/x', REDIS_URL: 'redis://r.example' };
   const env = { ...environment(), ...others, DYNAMODB_ENDPOINT: undefined };
 
-  test('nobody waits for it, and everybody knows where it will be', async () => {
+  test('nobody waits for DynamoDB, and everybody knows where it will be', async () => {
     const services = await startServices({ env });
     onTestFinished(services.close);
     const { dynamodb } = services;
@@ -72,7 +72,7 @@ describe.skipIf(!isHere)('late', () => {
     expect((await fetch(dynamodb.url)).status).toBe(400);
   });
 
-  test('a port that others took is told, and not exchanged for one that nobody knows', async () => {
+  test('a port that others took is reported, and not exchanged for one that nobody knows', async () => {
     const folder = await createRunFolder();
     onTestFinished(folder.remove);
     const taken = createServer().listen(0, '127.0.0.1');

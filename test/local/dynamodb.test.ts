@@ -15,7 +15,7 @@ import { until } from './fixtures/wait.ts';
 const isHere = (await dynamodbUrl()) !== undefined;
 
 test.skipIf(!isHere)(
-  'nobody waits for it; closed before it is there, nothing of it is left',
+  'nobody waits for DynamoDB, and nothing of it is left when it is closed before it is there',
   async () => {
     const others = { DATABASE_URL: 'postgres://d.example/x', REDIS_URL: 'redis://r.example' };
     const env = { ...environment(), ...others, DYNAMODB_ENDPOINT: undefined };
@@ -91,7 +91,7 @@ describe('where DynamoDB comes from', () => {
     expect(await readdir(cache)).toEqual([]);
   });
 
-  test('without Java it is Docker, on loopback, with the data in the run folder', async () => {
+  test('DynamoDB runs in Docker without Java, on loopback, with the data in the run folder', async () => {
     const { env, folder } = await search({
       'apt-get': noApt,
       docker: `[ "$1" = info ] && exit 0; echo "$@" > "${'$'}0.asked"; echo 'CorsParams: null'; exec sleep 60`,

@@ -12,7 +12,7 @@ import { until } from './fixtures/wait.ts';
 
 const keeperFile = join(import.meta.dirname, '../../infra/local/keeper.ts');
 
-test('what a killed process has started and made is ended and removed', async () => {
+test('a killed process leaves nothing of what it has started and made', async () => {
   const parent = runProgram(join(import.meta.dirname, 'fixtures/holding-program.ts'));
   onTestFinished(() => void parent.child.kill('SIGKILL'));
   await until('the program says what it holds', () => parent.stdout().includes('\n'));
@@ -36,7 +36,7 @@ test('a process that only got the pid of an ended one is left alone', async () =
   expect(startedAt(pid)).toBeDefined();
 });
 
-test('what was released is left alone', async () => {
+test('a process that was released is left alone', async () => {
   const child = spawnIdle();
   const { pid = 0 } = child;
   const what = { kind: 'process', pid, startedAt: startedAt(pid), signal: 'SIGKILL' } as const;

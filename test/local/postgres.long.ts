@@ -7,13 +7,13 @@ import { addPostgresPackage, copyProject, removeLinks } from './fixtures/project
 
 const program = join(import.meta.dirname, 'fixtures/postgres-program.ts');
 
-test('from a project in a private folder it starts, also as root, who runs it as nobody', async () => {
+test('Postgres starts from a project in a private folder, also as root, who runs it as nobody', async () => {
   const { copy } = await copyWithPackage();
   const result = await programResult(program, [join(copy.folder, 'infra/local')]);
   expect(result).toEqual({ code: 0, stdout: 'up\n', stderr: '' });
 });
 
-test('it starts without the links that an install script should have made', async () => {
+test('Postgres starts without the links that an install script should have made', async () => {
   const { copy, target } = await copyWithPackage();
   // Not private here: nothing but the missing links asks for a copy of the programs.
   await chmod(copy.folder, 0o755);

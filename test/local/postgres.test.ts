@@ -32,7 +32,7 @@ describe('a PostgreSQL of our own', () => {
     expect(existsSync(folder.path)).toBe(false);
   });
 
-  test('is a 17 in UTF-8 with the settings asked for, on loopback alone', async () => {
+  test('Postgres is a 17 in UTF-8 with the settings asked for, on loopback alone', async () => {
     expect(await setting('server_version')).toMatch(/^17\./);
     expect(await setting('server_encoding')).toBe('UTF8');
     expect(await setting('listen_addresses')).toBe('127.0.0.1');
@@ -42,7 +42,7 @@ describe('a PostgreSQL of our own', () => {
     expect(Number(await setting('max_connections'))).toBeGreaterThanOrEqual(200);
   });
 
-  test('stops with a connection open, and starts again on its port with its data', async () => {
+  test('Postgres stops with a connection open, and starts again on its port with its data', async () => {
     const { port, pid } = server;
     const open = await connect();
     await open.query('CREATE TABLE kept AS SELECT 42 AS answer');
@@ -62,7 +62,7 @@ describe('a PostgreSQL of our own', () => {
     expect(exits).toEqual([]);
   });
 
-  test('a death by itself is told once, and a start brings it back with what was committed', async () => {
+  test('a Postgres that dies by itself is reported once, and a start brings it back with what was committed', async () => {
     await query('CREATE TABLE survived AS SELECT 7 AS answer');
     process.kill(server.pid ?? 0, 'SIGKILL');
     await until('the death is told', () => exits.length > 0);
@@ -99,14 +99,14 @@ describe('from a project in a private folder', () => {
   const program = join(import.meta.dirname, 'fixtures/postgres-program.ts');
 
   // Each of the two by itself: postgres.long.ts.
-  test('it starts, also as root, who runs it as nobody, and without the links of the install script', async () => {
+  test('Postgres starts, also as root, who runs it as nobody, and without the links of the install script', async () => {
     const copy = await privateCopy();
     await removeLinks(await addPostgresPackage(copy));
     const result = await programResult(program, [join(copy.folder, 'infra/local')]);
     expect(result).toEqual({ code: 0, stdout: 'up\n', stderr: '' });
   });
 
-  test('without the package it says which one is missing', async () => {
+  test('the error names the package that is missing', async () => {
     const copy = await privateCopy();
     const result = await programResult(program, [join(copy.folder, 'infra/local')]);
     expect(result.code).toBe(1);

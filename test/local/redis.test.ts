@@ -32,7 +32,7 @@ describe('a Redis of our own', () => {
     await folder.remove();
   });
 
-  test('is a real one, new enough for SET NX GET, and keeps nothing on disk', async () => {
+  test('Redis is a real one, new enough for SET NX GET, and keeps nothing on disk', async () => {
     expect(await ask((redis) => redis.call('SET', 'a', '1', 'NX', 'GET'))).toBeNull();
     expect(await ask((redis) => redis.call('SET', 'a', '2', 'NX', 'GET'))).toBe('1');
     expect(await ask((redis) => redis.config('GET', 'save'))).toEqual(['save', '']);
@@ -42,7 +42,7 @@ describe('a Redis of our own', () => {
     ]);
   });
 
-  test('stops, and starts again on its port, empty', async () => {
+  test('Redis stops, and starts again on its port, empty', async () => {
     const { port, pid } = server;
     await ask((redis) => redis.set('gone', '1'));
     await server.stop();
@@ -54,7 +54,7 @@ describe('a Redis of our own', () => {
     expect(exits).toEqual([]);
   });
 
-  test('what is asked for at once is done in order: the last word holds', async () => {
+  test('commands that are given at once are done in order, and the last one holds', async () => {
     await Promise.all([server.stop(), server.start(), server.stop()]);
     expect(server.pid).toBeUndefined();
     await expect(ask((redis) => redis.ping())).rejects.toThrow();
@@ -63,7 +63,7 @@ describe('a Redis of our own', () => {
     expect(exits).toEqual([]);
   });
 
-  test('a death by itself is told', async () => {
+  test('a Redis that dies by itself is reported', async () => {
     process.kill(server.pid ?? 0, 'SIGKILL');
     await until('the death is told', () => exits.length > 0);
     expect(exits).toEqual([{ code: null, signal: 'SIGKILL' }]);
@@ -84,7 +84,7 @@ describe('a Redis of our own', () => {
 });
 
 describe('where Redis comes from', () => {
-  test('one that is too old is not taken, and the reason names it', async () => {
+  test('a Redis that is too old is not used, and the reason names it', async () => {
     const folder = await temporaryFolder();
     await script(join(folder, 'redis-server'), 'echo "Redis server v=6.0.16 sha=0:0 bits=64"');
     const found = await findRedis({ PATH: folder, XDG_CACHE_HOME: folder, HOME: folder }, () => {});
@@ -92,7 +92,7 @@ describe('where Redis comes from', () => {
     expect(found).toEqual({ missing: expect.stringContaining('set REDIS_URL') });
   });
 
-  test('Valkey on PATH is taken before Redis on PATH', async () => {
+  test('a Valkey on PATH is used before a Redis on PATH', async () => {
     const folder = await temporaryFolder();
     await script(join(folder, 'redis-server'), 'echo "Redis server v=7.2.0 sha=0:0"');
     await script(join(folder, 'valkey-server'), 'echo "Valkey server v=8.0.1 sha=0:0"');

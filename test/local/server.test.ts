@@ -43,12 +43,12 @@ async function takenPort(): Promise<number> {
   return (taken.address() as { port: number }).port;
 }
 
-test('a port that others took is told, and not exchanged for one that nobody knows', async () => {
+test('a port that others took is reported, and not exchanged for one that nobody knows', async () => {
   const started = startServer(await plan({ port: await takenPort() }));
   await expect(started).rejects.toThrow(/Listener did not start.*address already in use/s);
 });
 
-test('where no port was told, another is taken instead of one that others took', async () => {
+test('another port is used instead of one that others took where none was given', async () => {
   const taken = await takenPort();
   const { launch, ...rest } = await plan();
   const tried: number[] = [];
@@ -64,7 +64,7 @@ test('where no port was told, another is taken instead of one that others took',
   expect(server.port).toBe(tried[1]);
 });
 
-test('a death by itself is told, and a start brings it back on its port', async () => {
+test('a server that dies by itself is reported, and a start brings it back on its port', async () => {
   const exits: Exit[] = [];
   const server = await startServer(await plan({ onExit: (exit) => exits.push(exit) }));
   onTestFinished(server.close);

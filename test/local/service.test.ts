@@ -62,13 +62,13 @@ afterAll(async () => {
   expect(await isFree(Number(new URL(instance.url).port))).toBe(true);
 });
 
-test('C132: with PG variables of another server in the shell, service and purge reach their own', async () => {
+test('the service and the purge reach their own servers with PG variables of another in the shell (C132)', async () => {
   expect((await healthOf(instance)).dependencies).toMatchObject({ postgres: 'up' });
   const purged = await programResult(copy.file('purge.ts'), ['--dry-run'], { env: copy.env });
   expect(purged).toMatchObject({ code: 0, stderr: '' });
 });
 
-test('C134: NODE_ENV=production leaves nothing out of npm ci that npm start needs', async () => {
+test('npm ci under NODE_ENV=production installs all that npm start needs (C134)', async () => {
   const env = { ...process.env, NODE_ENV: 'production' };
   const args = ['config', 'get', 'omit'];
   expect(execFileSync('npm', args, { cwd: projectFolder, env, encoding: 'utf8' }).trim()).toBe('');
@@ -83,7 +83,7 @@ test('a second start from the same folder is refused, and says where the first i
   });
 });
 
-test('Redis is stopped and started: the service is degraded, and well again', async () => {
+test('the service is degraded while Redis is stopped, and well when it is started again', async () => {
   expect(await copy.control('stop', 'redis')).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(/^stopped redis /),
@@ -99,7 +99,7 @@ test('Redis is stopped and started: the service is degraded, and well again', as
   await until('Redis is up', async () => (await healthOf(instance)).dependencies['redis'] === 'up');
 });
 
-test('Postgres is stopped and started: the service is down, and well again', async () => {
+test('the service is down while Postgres is stopped, and well when it is started again', async () => {
   expect(await switchPart('stop', 'postgres')).toMatchObject({
     status: 200,
     message: expect.stringMatching(/^stopped postgres /),
@@ -109,7 +109,7 @@ test('Postgres is stopped and started: the service is down, and well again', asy
   await until('it is not down', async () => (await healthOf(instance)).status !== 'down');
 });
 
-test('a part that dies is told in a line, and the others go on', async () => {
+test('a server that dies is reported in a line, and the others go on', async () => {
   const told = () => start.stdout().split('redis was ended by SIGKILL').length - 1;
   const before = told();
   const redis = copy
@@ -130,7 +130,7 @@ test('`npm run story` tells its story on it, and everything is as expected', asy
   expect({ code, ok, url }).toEqual({ code: 0, ok: true, url: instance.url });
 });
 
-test.skipIf(!hasDynamodb)('C111 its DynamoDB listens on loopback alone', () => {
+test.skipIf(!hasDynamodb)('the DynamoDB of the service listens on loopback alone (C111)', () => {
   const port = Number(new URL(instance.dynamodbEndpoint ?? '').port);
   const hex = port.toString(16).toUpperCase().padStart(4, '0');
   const listening = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) =>
@@ -146,7 +146,7 @@ test.skipIf(!hasDynamodb)('C111 its DynamoDB listens on loopback alone', () => {
 });
 
 test.skipIf(!hasDynamodb)(
-  'DynamoDB away: its route answers 503; back on its port with its data, the retry is a replay',
+  'a route answers 503 while DynamoDB is away, and a replay when it is back on its port with its data',
   async () => {
     const [one, two, three] = [randomUUID(), randomUUID(), randomUUID()];
     await until('DynamoDB is up', async () => {

@@ -12,7 +12,7 @@ const given = {
   DYNAMODB_ENDPOINT: 'http://d.example',
 };
 
-test('what the environment names is used and not started', async () => {
+test('a server that the environment names is used and not started', async () => {
   const services = await startServices({ env: given });
   onTestFinished(services.close);
   expect(services.postgres).toEqual({
@@ -24,7 +24,7 @@ test('what the environment names is used and not started', async () => {
   expect(services.dynamodb).toMatchObject({ from: 'environment', url: given.DYNAMODB_ENDPOINT });
 });
 
-test('without a Redis to be had it goes on, and says why', async () => {
+test('the services go on without a Redis to be had, and say why', async () => {
   const empty = await temporaryFolder();
   const env = { ...given, REDIS_URL: undefined, PATH: empty, XDG_CACHE_HOME: empty };
   const services = await startServices({ env, log: () => {} });
@@ -36,7 +36,7 @@ test('without a Redis to be had it goes on, and says why', async () => {
   });
 });
 
-test('a Redis that does not start is told, and the rest goes on', async () => {
+test('a Redis that does not start is reported, and the rest goes on', async () => {
   const folder = await temporaryFolder();
   const program = join(folder, 'valkey-server');
   const script = '#!/bin/sh\n[ "$1" = --version ] && echo "Valkey server v=8.0.1" || exit 7\n';
@@ -49,7 +49,7 @@ test('a Redis that does not start is told, and the rest goes on', async () => {
   });
 });
 
-test('close leaves nothing', async () => {
+test('close leaves nothing of the servers', async () => {
   const env = { ...environment(), ...given, DATABASE_URL: undefined, REDIS_URL: undefined };
   const services = await startServices({ env });
   const { runDir } = services;

@@ -5,7 +5,7 @@ import { programResult } from './fixtures/program.ts';
 import { copyService, healthOf, NOTHING_LEFT } from './fixtures/service-copy.ts';
 import { until } from './fixtures/wait.ts';
 
-test('killed without a word when it is ready, it leaves nothing all the same', async () => {
+test('a service that is killed when it is ready leaves nothing all the same', async () => {
   const copy = await prepare();
   const start = await copy.startReady();
   const { port } = new URL((await copy.localFile()).url);
@@ -14,7 +14,7 @@ test('killed without a word when it is ready, it leaves nothing all the same', a
   expect(await isFree(Number(port))).toBe(true);
 });
 
-test('a part that has died, and then SIGINT: nothing is left', async () => {
+test('a service with a server that has died leaves nothing at SIGINT', async () => {
   const copy = await prepare();
   const start = await copy.startReady();
   const redis = copy
@@ -27,7 +27,7 @@ test('a part that has died, and then SIGINT: nothing is left', async () => {
   expect(copy.left()).toEqual(NOTHING_LEFT);
 });
 
-test('where there is no DynamoDB it says why, and the rest of the service is ready', async () => {
+test('the service says why there is no DynamoDB, and the rest of it is ready', async () => {
   const copy = await prepare({ DYNAMODB_ENDPOINT: 'http://127.0.0.1:9' });
   const start = await copy.startReady();
   expect(start.stdout()).toMatch(/DynamoDB +http:\/\/127\.0\.0\.1:9\/ +\(from DYNAMODB_ENDPOINT\)/);
@@ -44,7 +44,7 @@ test('where there is no DynamoDB it says why, and the rest of the service is rea
   expect(await start.ended).toBe(0);
 });
 
-test('`npm run story` on a service that it starts itself: everything is as expected', async () => {
+test('`npm run story` on a service that it starts itself finds everything as expected', async () => {
   const copy = await prepare();
   const env = { ...copy.env, API_URL: undefined };
   const { code, stdout } = await programResult(copy.file('story.ts'), ['--json'], { env });

@@ -9,7 +9,7 @@ import { until } from './fixtures/wait.ts';
 /** Somebody's own DynamoDB, which is down: the same to the service as one that cannot be had. */
 const NO_DYNAMODB = { DYNAMODB_ENDPOINT: 'http://127.0.0.1:9' };
 
-test('killed without a word as its API starts, it leaves nothing; a table that cannot be made is told', async () => {
+test('a start that is killed as its API starts leaves nothing, and reports a table that cannot be made', async () => {
   const copy = await prepare();
   const start = copy.start();
   const line = /^no table backstop at http:\/\/127\.0\.0\.1:9\/: /m;
@@ -22,7 +22,7 @@ test('killed without a word as its API starts, it leaves nothing; a table that c
   expect(await isFree(Number(port))).toBe(true);
 });
 
-test('interrupted half-way, it leaves nothing', async () => {
+test('a start that is interrupted half-way leaves nothing', async () => {
   const copy = await prepare();
   const start = copy.start();
   await until('the servers are starting', () => copy.processes().length > 2);

@@ -6,7 +6,7 @@ import { programResult } from './fixtures/program.ts';
 import { copyProject } from './fixtures/project-copy.ts';
 import { until } from './fixtures/wait.ts';
 
-test('a service that takes coins twice, or errors under status 200, is found out', async () => {
+test('the story finds out a service that takes coins twice, or errors under status 200', async () => {
   let coins = 100;
   const url = await serve((request, response) => {
     if (request.url === '/health') return response.end('{"dependencies":{"redis":"up"}}');
@@ -27,13 +27,13 @@ test('a service that takes coins twice, or errors under status 200, is found out
   expect(steps.filter((step) => 'leftOut' in step)).toHaveLength(4);
 });
 
-test('a service that is not there is told in a line', async () => {
+test('the story reports in a line a service that is not there', async () => {
   const { code, stdout } = await story({ API_URL: 'http://127.0.0.1:1' });
   expect(code).toBe(1);
   expect(stdout).toContain('something differs');
 });
 
-test('an unknown option is refused', async () => {
+test('the story refuses an unknown option', async () => {
   expect(await story({}, '--yaml')).toMatchObject({ code: 2, stdout: '' });
 });
 

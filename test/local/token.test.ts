@@ -5,7 +5,7 @@ import { programResult } from './fixtures/program.ts';
 
 const program = join(import.meta.dirname, '../../infra/local/token.ts');
 
-test('prints a token for the name, good for twelve hours', async () => {
+test('the command prints a token for the name, good for twelve hours', async () => {
   const { code, stdout, stderr } = await programResult(program, ['alice']);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   const claims = decodeJwt(stdout.trim());
@@ -18,7 +18,7 @@ test('prints a token for the name, good for twelve hours', async () => {
 });
 
 test.each([[], [''], ['alice', 'bob'], ['--help']])(
-  '%j is refused with the usage',
+  'the usage is the answer to %j',
   async (...words) => {
     const { code, stdout, stderr } = await programResult(program, words);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });

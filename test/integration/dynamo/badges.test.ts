@@ -7,7 +7,7 @@ import { newKey, send } from '../../support/requests.ts';
 const url = await dynamodbUrl();
 const PATH = '/players/me/badges';
 
-describe.skipIf(url === undefined)('badges', () => {
+describe.skipIf(url === undefined)('the badges of a player', () => {
   let road: DynamoRoad;
   beforeAll(async () => {
     road = await openDynamoRoad(url as string);
@@ -22,7 +22,7 @@ describe.skipIf(url === undefined)('badges', () => {
   });
   const list = (principal: string) => send(road.list, { method: 'GET', path: PATH, principal });
 
-  test('awards, replays byte for byte, refuses another body, lists', async () => {
+  test('a badge is awarded, replayed byte for byte, refused under another body, and listed', async () => {
     const sent = request();
     const { principal } = sent;
     const first = await send(road.award, sent);
@@ -53,7 +53,7 @@ describe.skipIf(url === undefined)('badges', () => {
     });
   });
 
-  test('every read is strongly consistent: an old copy would show a used key as unused', async () => {
+  test('every read is strongly consistent, since an old copy would show a used key as unused', async () => {
     const sent = request();
     await send(road.award, sent);
     await list(sent.principal);
@@ -62,7 +62,7 @@ describe.skipIf(url === undefined)('badges', () => {
     for (const { body } of reads) expect(body['ConsistentRead']).toBe(true);
   });
 
-  test("nobody sees another's", async () => {
+  test('a player does not see the badges of another', async () => {
     const sent = request();
     await send(road.award, sent);
     expect((await list(`p-${newKey()}`)).json['badges']).toEqual([]);
@@ -72,7 +72,7 @@ describe.skipIf(url === undefined)('badges', () => {
     expect(answered.headers).not.toHaveProperty('idempotency-replayed');
   });
 
-  test('C87 user t1 with key a:b is not t1:a with b, nor any other cut', async () => {
+  test('user t1 with key a:b is not t1:a with b, nor any other cut (C87)', async () => {
     const salt = newKey();
     const cuts = [
       [salt, '1:a:b'],
@@ -94,7 +94,7 @@ describe.skipIf(url === undefined)('badges', () => {
     expect((await road.badgesOf(principal)).version).toBe(1);
   });
 
-  test('C66 If-Match: the version that was read, or 412 without a trace', async () => {
+  test('an If-Match matches the version that was read, or is 412 without a trace (C66)', async () => {
     const { principal } = request();
     const award = (ifMatch: string) =>
       send(road.award, { ...request(), principal, headers: { 'If-Match': ifMatch } });
@@ -111,7 +111,7 @@ describe.skipIf(url === undefined)('badges', () => {
   });
 
   test.each([[{}], [{ badge: '' }], [{ badge: 7 }], [{ badge: 'x', more: 1 }], [{ badge: 'a\0' }]])(
-    '%j is refused, and the key goes through with a better body',
+    'the body %j is refused, and the key goes through with a better body',
     async (body) => {
       const sent = request();
       const refused = await send(road.award, { ...sent, body });
@@ -121,7 +121,7 @@ describe.skipIf(url === undefined)('badges', () => {
     },
   );
 
-  test('C64 versions beyond 2^53', async () => {
+  test('a version beyond 2^53 is exact (C64)', async () => {
     const { principal } = request();
     await road.table.put({
       pk: { S: `player:${principal}` },
@@ -135,7 +135,7 @@ describe.skipIf(url === undefined)('badges', () => {
     expect(item).toMatchObject({ data_version: { N: '9007199254740994' }, note: { S: 'kept' } });
   });
 
-  test('C16 50 at once with one key: one award, and no failure', async () => {
+  test('50 requests at once with one key make one award, and none fails (C16)', async () => {
     const sent = request();
     const answers = await Promise.all(Array.from({ length: 50 }, () => send(road.award, sent)));
     const kinds = Map.groupBy(answers, ({ code, headers }) =>
@@ -151,7 +151,7 @@ describe.skipIf(url === undefined)('badges', () => {
   });
 
   test.runIf(inject('redisUrl') !== '')(
-    'with Redis in front the replay is read from there, and equals the one from DynamoDB',
+    'a replay is read from Redis where there is one, and equals the one from DynamoDB',
     async () => {
       const service = road.service({ REDIS_URL: inject('redisUrl') });
       const award = service.mutation(awardBadge);

@@ -32,7 +32,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect((await road.badgesOf(sent.principal)).version).toBe(1);
   }
 
-  test('C101 its expiry is in the attribute that the table declares, in whole seconds', async () => {
+  test('the expiry is in the attribute that the table declares, in whole seconds (C101)', async () => {
     const { TimeToLiveDescription } = await road.table.table.client.send(
       new DescribeTimeToLiveCommand({ TableName: road.table.name }),
     );
@@ -51,7 +51,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect(Math.abs(publishedSeconds - (Date.now() / 1000 + 48 * HOUR_SECONDS))).toBeLessThan(60);
   });
 
-  test('C100 past its expiry, its deletion still to come, it answers', async () => {
+  test('a marker past its expiry answers as long as its deletion is still to come (C100)', async () => {
     const sent = badgeRequest();
     await send(road.award, sent);
     const marker = await markerOf(sent.principal);
@@ -71,7 +71,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     await expectReplay(sent);
   });
 
-  describe('C61 two callers whose clocks differ by ten minutes', () => {
+  describe('two callers whose clocks differ by ten minutes (C61)', () => {
     const skewMs = new AsyncLocalStorage<number>();
     const realNow = Date.now;
 
@@ -86,7 +86,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       return { fast: by(5 * 60_000), slow: by(-5 * 60_000) };
     }
 
-    test.each(['fast', 'slow'] as const)('the %s one first: one award', async (who) => {
+    test.each(['fast', 'slow'] as const)('one award is made when the %s is first', async (who) => {
       const callers = withClocks();
       const sent = badgeRequest();
       const first = await callers[who](sent);
@@ -103,7 +103,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       expect(deletedAtMs).toBeGreaterThan(realNow() + 48 * HOUR_SECONDS * 1000 + 10 * 60_000);
     });
 
-    test('both at once, many times over: one award each', async () => {
+    test('one award each is made when both come at once, many times over', async () => {
       const { fast, slow } = withClocks();
       const all = Array.from({ length: 20 }, () => badgeRequest());
       const answers = await Promise.all(
@@ -120,7 +120,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     });
   });
 
-  describe('too large for an item', () => {
+  describe('a response too large for an item', () => {
     // A table of its own: elsewhere the markers are found by reading all that there is.
     let large: DynamoRoad;
     beforeAll(async () => {
@@ -154,7 +154,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     const effectsOf = async (principal: string) =>
       (await large.table.item(`effects:${principal}`))?.['effects']?.N;
 
-    test('a response of 500 KB goes out whole the first time; the retry never runs', async () => {
+    test('a response of 500 KB goes out whole the first time, and the retry never runs', async () => {
       const body = 'x'.repeat(500_000);
       const { handler, runs } = answering(body);
       const sent = badgeRequest();
@@ -191,7 +191,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       },
     );
 
-    test('every size around the limit is taken', async () => {
+    test('a response of every size around the limit is accepted', async () => {
       const kept: boolean[] = [];
       for (let bytes = ITEM_BYTES_MAX - 520; bytes < ITEM_BYTES_MAX - 320; bytes += 4) {
         const { handler } = answering('x'.repeat(bytes));
@@ -212,7 +212,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     ['a response of another version', { response: { S: '{"v":2,"response":"tombstone"}' } }],
     ['a response that is garbage', { response: { S: '{"v":1' } }],
     ['no expiry', { retained_until: { S: 'soon' } }],
-  ])('C19 a marker with %s is a used key: it never runs again', async (_, change) => {
+  ])('a marker with %s is a used key, and never runs again (C19)', async (_, change) => {
     const sent = badgeRequest();
     await send(road.award, sent);
     await road.table.put({ ...(await markerOf(sent.principal)), ...change });
@@ -221,7 +221,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect((await road.badgesOf(sent.principal)).version).toBe(1);
   });
 
-  test('a refusal that is returned is the marker alone, and is repeated', async () => {
+  test('a refusal that is returned writes the marker alone, and is repeated', async () => {
     let runs = 0;
     const handler = road.probe(async (table, principal) => {
       runs++;
@@ -241,7 +241,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect(await road.table.item(`effects:${sent.principal}`)).toBeUndefined();
   });
 
-  test('C16 refusals at once: the one that won answers them all', async () => {
+  test('the refusal that won answers all that were sent at once (C16)', async () => {
     let runs = 0;
     const handler = road.probe(async () => {
       runs++;
@@ -254,7 +254,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect(fresh).toHaveLength(1);
   });
 
-  test('C04 it holds what the contract keeps, and no more', async () => {
+  test('a marker holds what the contract keeps, and no more (C04)', async () => {
     const sent = badgeRequest();
     await send(road.award, sent);
     const marker = await markerOf(sent.principal);

@@ -25,14 +25,14 @@ async function timeOf(id: string): Promise<string> {
   return row?.at ?? '';
 }
 
-describe('C90 under a plan that is a nested loop whatever it costs', () => {
+describe('a plan that is a nested loop whatever it costs (C90)', () => {
   const NESTED = ['hashjoin', 'mergejoin', 'hashagg', 'sort', 'material', 'tidscan']
     .map((node) => `-c enable_${node}=off`)
     .join(' ');
 
   beforeEach(() => insertMarkers(db, 500, { spreadSeconds: 100 }));
 
-  test('what is not used here deletes past its LIMIT', async () => {
+  test('a DELETE of the kind that is not used here deletes past its LIMIT', async () => {
     const { rowCount } = await purgePool(db, 1, NESTED).query(
       `DELETE FROM player_mutation_idempotency WHERE ctid IN (
          SELECT ctid FROM player_mutation_idempotency ORDER BY created_at LIMIT 10
@@ -50,14 +50,14 @@ describe('C90 under a plan that is a nested loop whatever it costs', () => {
     expect(await markersLeft(db)).toContain('k11');
   });
 
-  test('rows that are locked row by row are as many as were asked for', async () => {
+  test('a delete row by row of what is unlocked deletes as many rows as were asked for', async () => {
     expect(await deleteUnlocked(markersOn(purgePool(db, 1, NESTED)), ALL, 10)).toBe(10);
     expect(await countLeft(db)).toBe(490);
   });
 });
 
-describe('a batch', () => {
-  test('ends at 64 seconds where rows are few, and says how much of the slice is behind it', async () => {
+describe('the bounds of a batch', () => {
+  test('a batch ends at 64 seconds where rows are few, and says how much of the slice is behind it', async () => {
     await insertMarkers(db, 10, { spreadSeconds: 1000 });
     const until = await timeOf('k10');
     const table = markersOn(purgePool(db));
@@ -68,13 +68,13 @@ describe('a batch', () => {
     expect(batch?.secondsAfter).toBeCloseTo(900 - (batch?.seconds ?? 0), 3);
   });
 
-  test('of more rows of one instant than were asked for is that instant', async () => {
+  test('a batch is a whole instant where that has more rows than were asked for', async () => {
     await insertMarkers(db, 11);
     const batch = await findBatch(markersOn(purgePool(db)), ALL, 10);
     expect(batch).toMatchObject({ isInstant: true, seconds: 0.000001 });
   });
 
-  test('keeps the microseconds', async () => {
+  test('a batch keeps the microseconds', async () => {
     await db.sql(
       `INSERT INTO player_mutation_idempotency VALUES
        ('u', 'a', '2026-01-01 00:00:00.000001Z'), ('u', 'b', '2026-01-01 00:00:00.000002Z')`,
@@ -85,13 +85,13 @@ describe('a batch', () => {
     expect(await markersLeft(db)).toEqual(['b']);
   });
 
-  test('there is none in an empty span', async () => {
+  test('an empty span has no batch', async () => {
     expect(await findBatch(markersOn(purgePool(db)), ALL, 10)).toBeUndefined();
   });
 });
 
-describe('two purges', () => {
-  test('are never in the same second: the other is refused at once', async () => {
+describe('two purges at once', () => {
+  test('two purges are never in the same second, since the other is refused at once', async () => {
     await insertMarkers(db, 100, { spreadSeconds: 0.5 });
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
@@ -104,7 +104,7 @@ describe('two purges', () => {
     expect(await deleteSpan(markersOn(purgePool(db)), rest)).toBe(89);
   });
 
-  test('are both at work in different seconds', async () => {
+  test('two purges are both at work in different seconds', async () => {
     await insertMarkers(db, 100, { spreadSeconds: 100 });
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
@@ -118,7 +118,7 @@ describe('two purges', () => {
   });
 });
 
-describe('C91 while the purge waits for a row', () => {
+describe('a row for which the purge waits (C91)', () => {
   const spanOf = async (id: string) => ({
     since: await timeOf(id),
     until: await timeOf('end'),
@@ -132,7 +132,7 @@ describe('C91 while the purge waits for a row', () => {
     );
   });
 
-  test('it is claimed anew: the new one lives', async () => {
+  test('a row that is claimed anew meanwhile lives', async () => {
     const span = await spanOf('k1');
     const claimer = await openSession(db.adminUrl);
     await claimer.query('BEGIN');
@@ -145,7 +145,7 @@ describe('C91 while the purge waits for a row', () => {
     expect(await markersLeft(db)).toEqual(['end', 'k1']);
   });
 
-  test('it is made young again: it lives', async () => {
+  test('a row that is made young again meanwhile lives', async () => {
     const span = await spanOf('k1');
     const owner = await openSession(db.adminUrl);
     await owner.query('BEGIN');
@@ -159,7 +159,7 @@ describe('C91 while the purge waits for a row', () => {
     expect(await markersLeft(db)).toEqual(['end', 'k1']);
   });
 
-  test('its owner rolls back: it goes', async () => {
+  test('a row whose owner rolls back meanwhile goes', async () => {
     const span = await spanOf('k1');
     const owner = await openSession(db.adminUrl);
     await owner.query('BEGIN');
@@ -175,7 +175,7 @@ describe('C91 while the purge waits for a row', () => {
 describe('a row that somebody else has locked', () => {
   beforeEach(() => insertMarkers(db, 10, { spreadSeconds: 0.5 }));
 
-  test('is not waited for any longer than was said', async () => {
+  test('the purge waits for a locked row no longer than was said', async () => {
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
     await other.query(`SELECT FROM player_mutation_idempotency WHERE request_id = 'k5' FOR UPDATE`);
@@ -186,7 +186,7 @@ describe('a row that somebody else has locked', () => {
     expect(await markersLeft(db)).toEqual(['k5']);
   });
 
-  test('in the other order: it is the purge that gives way, and no deadlock', async () => {
+  test('the purge gives way when it meets locks in the other order, and there is no deadlock', async () => {
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
     await other.query(`DELETE FROM player_mutation_idempotency WHERE request_id = 'k9'`);

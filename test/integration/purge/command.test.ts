@@ -48,7 +48,7 @@ async function run(words: readonly string[], env: Record<string, string> = {}) {
   return { code, output: started.output() };
 }
 
-test('works off a backlog, leaves what has not expired, and ends with 0', async () => {
+test('the command works off a backlog, leaves what has not expired, and ends with 0', async () => {
   await insertMarkers(db, 12_000, { spreadSeconds: 60 });
   await insertMarkers(db, 3, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
   const { code, output } = await run(['--until-drained', '--workers', '3']);
@@ -60,11 +60,11 @@ test('works off a backlog, leaves what has not expired, and ends with 0', async 
   expect(await countLeft(db)).toBe(3);
 });
 
-test('with nothing to do it ends with 0', async () => {
+test('the command ends with 0 when there is nothing to do', async () => {
   expect(await run([])).toMatchObject({ code: 0 });
 });
 
-test('--dry-run counts and deletes nothing; 0 only when there is nothing', async () => {
+test('a dry run counts and deletes nothing, and ends with 0 only when there is nothing', async () => {
   await insertMarkers(db, 5);
   const { code, output } = await run(['--dry-run', '--until-drained']);
   expect(output).toMatch(/^markers: 5 rows have expired, the first of them 10 min ago$/m);
@@ -93,7 +93,7 @@ async function countRecords(): Promise<number> {
 }
 
 describe('every table that expires', () => {
-  test('house A3: the dry run counts it, and so it ends with 1', async () => {
+  test('the dry run counts every table, and so it ends with 1 (house A3)', async () => {
     await insertOldRecords();
     const { code, output } = await run(['--dry-run']);
     expect(output).toMatch(/^markers: 0 rows have expired$/m);
@@ -108,7 +108,7 @@ describe('every table that expires', () => {
     expect(await countRecords()).toBe(40);
   });
 
-  test('house A3: is swept until drained, and only then it ends with 0', async () => {
+  test('every table is swept until drained, and only then the command ends with 0 (house A3)', async () => {
     await insertOldRecords();
     await insertMarkers(db, 5);
     const { code, output } = await run(['--until-drained']);
@@ -117,7 +117,7 @@ describe('every table that expires', () => {
     expect([await countRecords(), await countLeft(db)]).toEqual([0, 0]);
   });
 
-  test('house A3: rows that are left in one of them are an end with 1', async () => {
+  test('the command ends with 1 when rows are left in one of the tables (house A3)', async () => {
     await insertOldRecords();
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
@@ -129,7 +129,7 @@ describe('every table that expires', () => {
     expect(code).toBe(1);
   });
 
-  test('core 1: one that this release does not know is named, and the others are swept', async () => {
+  test('a table that this release does not know is named, and the others are swept (core 1)', async () => {
     await insertMarkers(db, 5);
     await db.sql(`INSERT INTO idempotency_retentions VALUES ('idempotency_markers_weeks', 1)`);
     onTestFinished(async () => {
@@ -144,9 +144,9 @@ describe('every table that expires', () => {
   });
 });
 
-describe('the retention', () => {
+describe('the retention that the command uses', () => {
   test.each([['--dry-run'], ['--until-drained']])(
-    'core 1: is what was promised where that is more, and %s says so',
+    'a longer retention that was promised counts, and %s says so (core 1)',
     async (word) => {
       await insertMarkers(db, 5, { ageMinutes: 120, prefix: 'live' });
       await db.sql('UPDATE idempotency_retentions SET retention_ms = 86400000');
@@ -160,7 +160,7 @@ describe('the retention', () => {
     },
   );
 
-  test('core 1: of a schema older than the promises is not known: nothing is deleted', async () => {
+  test('the retention is not known in a schema older than the promises, and nothing is deleted (core 1)', async () => {
     const old = await createTestDatabase();
     onTestFinished(() => old.drop());
     await old.sql('DROP TABLE idempotency_retentions CASCADE');
@@ -172,7 +172,7 @@ describe('the retention', () => {
   });
 });
 
-test('--rate-limit is kept', async () => {
+test('the command keeps the rate of --rate-limit', async () => {
   await insertMarkers(db, 1500, { spreadSeconds: 10 });
   const { code, output } = await run(['--until-drained', '--rate-limit', '1000', '--workers', '2']);
   expect(code).toBe(0);
@@ -180,9 +180,9 @@ test('--rate-limit is kept', async () => {
   expect(rate).toBeLessThanOrEqual(1250);
 });
 
-describe('interrupted', () => {
+describe('a command that is interrupted', () => {
   test.for(['SIGINT', 'SIGTERM'] as const)(
-    '%s: it finishes the batch, says what is left and ends with 1',
+    'the command finishes the batch at %s, says what is left and ends with 1',
     async (signal) => {
       await insertMarkers(db, 20_000, { spreadSeconds: 100 });
       const { child, code, output } = start(['--until-drained', '--rate-limit', '2000']);
@@ -197,7 +197,7 @@ describe('interrupted', () => {
     },
   );
 
-  test('C98 killed outright: it goes on from there', async () => {
+  test('a command after one that was killed outright goes on from there (C98)', async () => {
     await insertMarkers(db, 20_000, { spreadSeconds: 100 });
     const { child, code } = start(['--until-drained', '--rate-limit', '2000']);
     await eventually(async () => (await countLeft(db)) <= 18_500, 'three batches');
@@ -219,7 +219,7 @@ describe('interrupted', () => {
 });
 
 describe('rows that somebody else holds', () => {
-  test('one run does the rest, and ends with 1', async () => {
+  test('one run deletes the other rows, and ends with 1', async () => {
     await insertMarkers(db, 10);
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
@@ -229,7 +229,7 @@ describe('rows that somebody else holds', () => {
     expect(code).toBe(1);
   });
 
-  test('--until-drained waits for them', async () => {
+  test('a run with --until-drained waits for the held rows', async () => {
     await insertMarkers(db, 10);
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
@@ -242,7 +242,7 @@ describe('rows that somebody else holds', () => {
   });
 });
 
-describe('refused, with 2', () => {
+describe('a usage that is refused with 2', () => {
   test.for([
     ['--frobnicate'],
     ['now'],
@@ -251,20 +251,20 @@ describe('refused, with 2', () => {
     ['--workers', 'two'],
     ['--rate-limit', '-5'],
     ['--rate-limit', '1.5'],
-  ])('%j', async (words) => {
+  ])('%j is refused', async (words) => {
     const { code, output } = await run(words);
     expect(output).toMatch(/^usage: npm run purge -- /);
     expect(code).toBe(2);
   });
 
-  test('settings that cannot be', async () => {
+  test('impossible settings are refused', async () => {
     const { code, output } = await run([], { BACKSTOP_PURGE_MARGIN_MS: '5' });
     expect(output).toMatch(/^BACKSTOP_PURGE_MARGIN_MS is 5/);
     expect(code).toBe(2);
   });
 });
 
-test('a database that is not there: 1, and why', async () => {
+test('a database that is not there ends the command with 1 and the reason', async () => {
   const gone = { PURGE_DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' };
   const { code, output } = await run(['--until-drained'], gone);
   expect(output).toMatch(/ECONNREFUSED/);

@@ -59,7 +59,7 @@ function captureErrors(): string[] {
   return chunks;
 }
 
-test('deletes what is past retention and margin, and nothing on this side of it', async () => {
+test('the purge deletes what is past retention and margin, and nothing on this side of it', async () => {
   await insertMarkers(db, 3, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
   await insertMarkers(db, 3, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
   expect(await purge().run({})).toEqual({
@@ -80,7 +80,7 @@ test('deletes what is past retention and margin, and nothing on this side of it'
   expect(await markersLeft(db)).toEqual(['new1', 'new2', 'new3']);
 });
 
-test('goes by the retention and the margin that are set', async () => {
+test('the purge goes by the retention and the margin that are set', async () => {
   const settings = { BACKSTOP_PURGE_RETENTION_MS: '7200000', BACKSTOP_PURGE_MARGIN_MS: '60000' };
   await insertMarkers(db, 1, { ageMinutes: 122, prefix: 'old' });
   await insertMarkers(db, 1, { ageMinutes: 120, prefix: 'new' });
@@ -108,7 +108,7 @@ test('several loops of one invocation share the work, on a connection each', asy
   expect(sessions?.count).toBe(3);
 });
 
-test('rows that a peer has locked mean that it is not drained, and never will be like this', async () => {
+test('rows that a peer has locked leave the table undrained, and the time to drain unknown', async () => {
   await insertMarkers(db, 5, { ageMinutes: KEPT_MINUTES + 2 });
   const peer = await openSession(db.adminUrl);
   await peer.query('BEGIN');
@@ -121,14 +121,14 @@ test('rows that a peer has locked mean that it is not drained, and never will be
   expect(await purge().run({})).toMatchObject({ rows: 5, drained: true, secondsToDrain: 0 });
 });
 
-describe('its time', () => {
-  test.for([1000, 0])('%d ms left: it deletes nothing and says what is left', async (left) => {
+describe('the time that a run has', () => {
+  test.for([1000, 0])('a run with %d ms left deletes nothing, and says so', async (left) => {
     await insertMarkers(db, 5);
     const answer = await purge().run({ getRemainingTimeInMillis: () => left });
     expect(answer).toMatchObject({ rows: 0, batches: 0, drained: false, leftRows: 5 });
   });
 
-  test('C94 1M rows, 10 s for each run: each commits its progress and reports the rest', async () => {
+  test('each run of 10 s commits its progress in a million rows and reports the rest (C94)', async () => {
     await insertMarkers(db, 1_000_000, { spreadSeconds: 500 });
     // Batches so small that no machine drains it in that time.
     const short = await purge({ BACKSTOP_PURGE_BATCH_ROWS_MAX: '1000' }).run(lambdaContext(8000));
@@ -156,7 +156,7 @@ describe('its time', () => {
 });
 
 describe('a sweep that fails', () => {
-  test('does not stop the others, and what it did before counts', async () => {
+  test('a sweep that fails does not stop the others, and what it did before counts', async () => {
     await insertMarkers(db, 2500, { spreadSeconds: 2 });
     const broken = new Error('relation "gone" does not exist');
     const halfway = { rows: 7, batchDurationsSeconds: [0.1], leftRows: 3, error: broken };
@@ -184,7 +184,7 @@ describe('a sweep that fails', () => {
     expect(await countLeft(db)).toBe(0);
   });
 
-  test('leaves the others their part of the time', async () => {
+  test('a sweep leaves the others their part of the time', async () => {
     const parts: number[] = [];
     const greedy = (name: string) => ({
       name,
@@ -202,7 +202,7 @@ describe('a sweep that fails', () => {
     expect(parts[1]).toBeLessThanOrEqual(5000);
   });
 
-  test('is an answer, a line in the log and a count', async () => {
+  test('a sweep that fails is an answer, a line in the log and a count', async () => {
     const lines = captureOutput();
     const errors = captureErrors();
     await insertMarkers(db, 10);
@@ -223,7 +223,7 @@ describe('a sweep that fails', () => {
     });
   });
 
-  test('C98 for a lost connection: the counts of both runs add up to what was there', async () => {
+  test('the counts of two runs add up to what was there when the first lost its connection (C98)', async () => {
     const lines = captureOutput();
     captureErrors();
     await insertMarkers(db, 1000, { spreadSeconds: 10 });
@@ -240,8 +240,8 @@ describe('a sweep that fails', () => {
   });
 });
 
-describe('the schedule', () => {
-  test('C109 takes any shape of event, C105 and answers an object', async () => {
+describe('the schedule of the purge', () => {
+  test('the function accepts any shape of event and answers an object (C105, C109)', async () => {
     process.env['PURGE_DATABASE_URL'] = db.purgeUrl;
     onTestFinished(() => {
       delete process.env['PURGE_DATABASE_URL'];
@@ -254,7 +254,7 @@ describe('the schedule', () => {
     await expect(handler({ worker: 2, workers: 2 }, {})).rejects.toThrow(/input is .*"worker":2/);
   });
 
-  test('C97 the same event on four at once: the sum is what had expired', async () => {
+  test('four runs of the same event at once delete together what had expired (C97)', async () => {
     await insertMarkers(db, 20_000, { spreadSeconds: 20 });
     await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
     const answers = await Promise.all([1, 2, 3, 4].map(() => purge().run({}, {})));
@@ -268,7 +268,7 @@ interface Emf {
   _aws: { CloudWatchMetrics: [{ Metrics: { Name: string }[]; Dimensions: string[][] }] };
 }
 
-test('emits the metrics under their names, with service and stage as their only dimensions', async () => {
+test('the metrics are emitted under their names, with service and stage as their only dimensions', async () => {
   const lines = captureOutput();
   await insertMarkers(db, 2);
   await insertMarkers(db, 60, { ageMinutes: KEPT_MINUTES - 0.5, prefix: 'soon' });
@@ -298,7 +298,7 @@ test('emits the metrics under their names, with service and stage as their only 
   expect(Dimensions).toEqual([['service', 'stage']]);
 });
 
-test('more batches than one blob takes: the rows are counted once', async () => {
+test('rows are counted once when there are more batches than one metrics blob takes', async () => {
   const lines = captureOutput();
   await insertMarkers(db, 250, { spreadSeconds: 250 });
   await purge({ BACKSTOP_PURGE_BATCH_ROWS_MAX: '1' }).run(lambdaContext(120_000));
@@ -309,7 +309,7 @@ test('more batches than one blob takes: the rows are counted once', async () => 
   expect(durations).toHaveLength(250);
 });
 
-test("C62 another time zone changes nothing: the server's, the session's or the process'", async () => {
+test('another time zone of the server, the session or the process changes nothing (C62)', async () => {
   await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
   await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
   const { database } =
@@ -324,7 +324,7 @@ test("C62 another time zone changes nothing: the server's, the session's or the 
   expect(await markersLeft(db)).toEqual(['new1', 'new2']);
 });
 
-test("C61 nor does the process' clock, three minutes fast or slow", async () => {
+test('a process clock three minutes fast or slow changes nothing (C61)', async () => {
   await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES + 1, prefix: 'old' });
   await insertMarkers(db, 2, { ageMinutes: KEPT_MINUTES - 1, prefix: 'new' });
   onTestFinished(() => void vi.useRealTimers());

@@ -92,7 +92,7 @@ async function sweep(pool = connections(), batchRowsMax = 500) {
 
 const MINUTE = 1 / 60;
 
-test('collects aged completed and abandoned records, and leaves those at the boundary', async () => {
+test('the sweep collects aged completed and abandoned records, and leaves those at the boundary', async () => {
   await seed(
     { name: 'completed, old', createdHours: 50, completedHours: 48 + MINUTE },
     { name: 'completed, young', createdHours: 50, completedHours: 48 - MINUTE },
@@ -133,7 +133,7 @@ test('a backlog drains across the batch boundary', async () => {
   expect(await sweep(pool, 500)).toMatchObject({ completed: 0, batches: 0 });
 });
 
-test('C92 expired in progress, with a live lease or none: kept', async () => {
+test('an expired record in progress, with a live lease or none, is kept (C92)', async () => {
   await seed(
     { name: 'live', createdHours: 72, leaseOverHours: -1 },
     { name: 'locked', createdHours: 72, leaseOverHours: null },
@@ -142,7 +142,7 @@ test('C92 expired in progress, with a live lease or none: kept', async () => {
   expect(await left()).toEqual(['live', 'locked']);
 });
 
-test('C91 a steal holds the row while the sweep waits for it: the row lives', async () => {
+test('a row that a thief holds while the sweep waits for it lives (C91)', async () => {
   await seed({ name: 'stolen', createdHours: 72 });
   const thief = await openSession(db.apiUrl);
   await thief.query('BEGIN');
@@ -156,7 +156,7 @@ test('C91 a steal holds the row while the sweep waits for it: the row lives', as
   expect(await left()).toEqual(['stolen']);
 });
 
-test('a publish holds the row while the sweep waits for it: the response lives', async () => {
+test('a response lives whose publish holds the row while the sweep waits for it', async () => {
   await seed({ name: 'published', createdHours: 72 });
   const owner = await openSession(db.apiUrl);
   await owner.query('BEGIN');
@@ -171,7 +171,7 @@ test('a publish holds the row while the sweep waits for it: the response lives',
 });
 
 describe('two sweeps of abandoned records at once, under different plans', () => {
-  test('only one does anything, and nobody meets a deadlock', async () => {
+  test('one of both does the work, and nobody meets a deadlock', async () => {
     await db.sql(
       `INSERT INTO idempotency_records (account_id, endpoint_hash, key_hash, fingerprint, status, lease_owner, lease_expires_at, created_at)
        SELECT 'a', sha256('x'), sha256(n::text::bytea), 'f', 'in_progress', gen_random_uuid(), now() - interval '3 days',
@@ -187,7 +187,7 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     expect(await left()).toEqual([]);
   });
 
-  test('the one that comes second is told by the lock, not by a wait', async () => {
+  test('the sweep that comes second is stopped by the lock, and not by a wait', async () => {
     await seed({ name: 'abandoned', createdHours: 72 });
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
@@ -199,7 +199,7 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
   });
 });
 
-test('the scheduled purge sweeps both, beside the markers', async () => {
+test('the scheduled purge sweeps both kinds of records, beside the markers', async () => {
   await seed(
     { name: 'completed, old', createdHours: 60, completedHours: 50 },
     { name: 'abandoned, old', createdHours: 60 },

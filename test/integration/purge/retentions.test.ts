@@ -96,8 +96,8 @@ async function recordsLeft(): Promise<string[]> {
   return rows.map(({ name }) => name);
 }
 
-describe('a connection that claims', () => {
-  test('core 1: raises what its stores promise, in the round trip of its greeting', async () => {
+describe('a connection that claims (core 1)', () => {
+  test('a connection raises what its stores promise, in the round trip of its greeting (core 1)', async () => {
     const proxy = await startFaultProxy(db.apiUrl);
     onTestFinished(() => proxy.close());
     const none = openDatabase(proxy.url);
@@ -111,7 +111,7 @@ describe('a connection that claims', () => {
     expect(await promised()).toEqual({ [MARKERS]: 24 * HOUR_MS, [RECORDS]: 72 * HOUR_MS });
   });
 
-  test('core 1: never lowers it, and the greatest of several stores counts', async () => {
+  test('a connection never lowers it, and the greatest of several stores counts (core 1)', async () => {
     const database = openDatabase();
     for (const hours of [2, 24, 1]) markerStore({ database, retentionMs: hours * HOUR_MS });
     await connect(database);
@@ -122,7 +122,7 @@ describe('a connection that claims', () => {
     expect(await promised()).toEqual({ [MARKERS]: 24 * HOUR_MS, [RECORDS]: 0 });
   });
 
-  test('core 1: writes nothing where it raises nothing', async () => {
+  test('a connection writes nothing where it raises nothing (core 1)', async () => {
     const first = openDatabase();
     markerStore({ database: first, retentionMs: HOUR_MS });
     await connect(first);
@@ -133,7 +133,7 @@ describe('a connection that claims', () => {
     expect(await version()).toEqual(before);
   });
 
-  test('core 1: waits for nobody where it raises nothing', async () => {
+  test('a connection waits for nobody where it raises nothing (core 1)', async () => {
     const first = openDatabase();
     markerStore({ database: first, retentionMs: HOUR_MS });
     await connect(first);
@@ -148,7 +148,7 @@ describe('a connection that claims', () => {
     expect(await promised()).toMatchObject({ [MARKERS]: HOUR_MS });
   });
 
-  test('core 1: of many that raise at once, only one writes', async () => {
+  test('one of many connections that raise at once writes, and no other (core 1)', async () => {
     const own = await createTestDatabase();
     onTestFinished(() => own.drop());
     // Fires for each row that is written, by whichever session.
@@ -163,7 +163,7 @@ describe('a connection that claims', () => {
     expect(await own.sql('SELECT FROM writes')).toHaveLength(1);
   });
 
-  test('core 1: that is open already raises it before the next claim of a store made later', async () => {
+  test('a connection that is open already raises it before the next claim of a store made later (core 1)', async () => {
     const database = openDatabase(db.apiUrl, 1);
     markerStore({ database, retentionMs: HOUR_MS });
     const client = await acquire(database.pool, Date.now() + 20_000);
@@ -182,7 +182,7 @@ describe('a connection that claims', () => {
     expect(await promised()).toEqual({ [MARKERS]: 48 * HOUR_MS, [RECORDS]: 72 * HOUR_MS });
   });
 
-  test('core 1: and cannot raise it, is refused, with what mends it', async () => {
+  test('a connection that cannot raise it is refused, with what mends it (core 1)', async () => {
     const database = openDatabase();
     markerStore({ database, retentionMs: HOUR_MS });
     await db.sql(`DELETE FROM idempotency_retentions WHERE table_name = '${MARKERS}'`);
@@ -194,14 +194,14 @@ describe('a connection that claims', () => {
     );
   });
 
-  test('core 1: a retention that is no length of time is refused when the store is made', () => {
+  test('a retention that is no length of time is refused when the store is made (core 1)', () => {
     const database = openDatabase();
     for (const retentionMs of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
       expect(() => markerStore({ database, retentionMs })).toThrow(RangeError);
     }
   });
 
-  test("core 1: has no other right on what was promised, and neither has the purge's role", async () => {
+  test("a role that claims has no other right on what was promised, and neither has the purge's (core 1)", async () => {
     for (const url of [db.apiUrl, db.purgeUrl]) {
       const session = await openSession(url);
       await session.query('SELECT FROM idempotency_retentions');
@@ -220,7 +220,7 @@ describe('a connection that claims', () => {
     });
   });
 
-  test('core 1: is not led elsewhere by the search_path of its session', async () => {
+  test('a connection is not led elsewhere by the search_path of its session (core 1)', async () => {
     const session = await openSession(db.apiUrl);
     await session.query(
       'CREATE TEMP TABLE idempotency_retentions (table_name text, retention_ms bigint)',
@@ -231,8 +231,8 @@ describe('a connection that claims', () => {
   });
 });
 
-describe('every purge', () => {
-  test('core 1: the scheduled one goes by the longer of its own retention and what was promised', async () => {
+describe('every purge goes by what was promised (core 1)', () => {
+  test('the scheduled purge goes by the longer of its own retention and what was promised (core 1)', async () => {
     const lines = captureOutput();
     await insertMarkers(db, 1, { ageMinutes: 120, prefix: 'two hours ' });
     await insertMarkers(db, 1, { ageMinutes: 25 * 60, prefix: 'a day ' });
@@ -259,7 +259,7 @@ describe('every purge', () => {
     });
   });
 
-  test('core 1: reads it anew at each run', async () => {
+  test('a purge reads anew at each run what was promised (core 1)', async () => {
     await insertMarkers(db, 1, { ageMinutes: 120 });
     await db.sql('UPDATE idempotency_retentions SET retention_ms = $1', [24 * HOUR_MS]);
     const worker = createPurge(
@@ -271,7 +271,7 @@ describe('every purge', () => {
     expect(await worker.run({})).toMatchObject({ rows: 1, drained: true });
   });
 
-  test('core 1: of a table that this release does not know says so, and sweeps the others', async () => {
+  test('a purge reports a table that this release does not know, and sweeps the others (core 1)', async () => {
     await insertMarkers(db, 2);
     await insertRecord('completed, three days', 72, 'completed');
     await db.sql(`INSERT INTO idempotency_retentions VALUES ('idempotency_markers_weeks', 1)`);
@@ -288,7 +288,7 @@ describe('every purge', () => {
     });
   });
 
-  test('core 1: of a table whose row is gone says so, and leaves it alone', async () => {
+  test('a purge reports a table whose row is gone, and leaves it alone (core 1)', async () => {
     await insertMarkers(db, 2);
     await insertRecord('completed, three days', 72, 'completed');
     await db.sql(`DELETE FROM idempotency_retentions WHERE table_name = '${MARKERS}'`);
@@ -299,7 +299,7 @@ describe('every purge', () => {
     expect(await markersLeft(db)).toHaveLength(2);
   });
 
-  test('core 1: on a schema older than that deletes nothing, and says what to do', async () => {
+  test('a purge on a schema older than the promises deletes nothing, and says what to do (core 1)', async () => {
     const old = await createTestDatabase();
     onTestFinished(() => old.drop());
     await old.sql('DROP TABLE idempotency_retentions CASCADE');
@@ -320,7 +320,7 @@ describe('every purge', () => {
 describe('a retention that is raised while a purge runs', () => {
   const span = { since: '0', until: '4102444800000000' };
 
-  test('core 1: waits for the delete that is under way, so that what is there afterwards stays', async () => {
+  test('a raise waits for the delete that is under way, so that what is there afterwards stays (core 1)', async () => {
     await insertMarkers(db, 3);
     const purging = await openSession(db.purgeUrl);
     await purging.query('BEGIN');
@@ -335,7 +335,7 @@ describe('a retention that is raised while a purge runs', () => {
     expect(await promised()).toMatchObject({ [MARKERS]: 24 * HOUR_MS });
   });
 
-  test('core 1: ends all deletes by the older one', async () => {
+  test('a raise ends all deletes that go by the older retention (core 1)', async () => {
     await insertMarkers(db, 3);
     await insertRecord('abandoned', 72, 'in_progress');
     const kept = { retentionMs: 48 * HOUR_MS, marginMs: 0 };
@@ -351,7 +351,7 @@ describe('a retention that is raised while a purge runs', () => {
     expect(await recordsLeft()).toEqual(['abandoned']);
   });
 
-  test('core 1: makes the purge pass by, and not wait, until that is done', async () => {
+  test('a raise makes the purge pass by, and not wait, until it is done (core 1)', async () => {
     await insertMarkers(db, 3);
     const raising = await openSession(db.apiUrl);
     await raising.query('BEGIN');
@@ -374,8 +374,8 @@ describe('a retention that is raised while a purge runs', () => {
   }
 });
 
-describe('the migration', () => {
-  test('core 1: lets whoever may claim promise, and whoever may delete read: roles of your own too', async () => {
+describe('the migration grants the rights', () => {
+  test("whoever may claim may promise, and whoever may delete may read, in roles of one's own too (core 1)", async () => {
     const own = await createTestDatabase();
     const roles = [`claims_${newKey().slice(0, 8)}`, `deletes_${newKey().slice(0, 8)}`] as const;
     onTestFinished(async () => {
@@ -400,7 +400,7 @@ describe('the migration', () => {
   });
 });
 
-test('core 1: a purge does not delete what a service with a longer retention has promised', async () => {
+test('a purge does not delete what a service with a longer retention has promised (core 1)', async () => {
   const service = testService(
     { apiUrl: db.apiUrl },
     {

@@ -59,8 +59,8 @@ async function openProxy(): Promise<FaultProxy> {
 
 const isDelete = (chunk: Buffer) => chunk.includes('DELETE');
 
-describe('C120 a table that somebody has locked (ACCESS EXCLUSIVE)', () => {
-  test('before the purge begins: it is named, and the others are swept in time', async () => {
+describe('a table that somebody has locked (C120)', () => {
+  test('a table locked before the purge begins is named, and the others are swept in time', async () => {
     await lock('player_mutation_idempotency');
     expect(await runInTime(purge())).toMatchObject({
       rows: 2,
@@ -70,7 +70,7 @@ describe('C120 a table that somebody has locked (ACCESS EXCLUSIVE)', () => {
     });
   });
 
-  test('in the middle of its sweep: what was deleted counts, and the others are swept', async () => {
+  test('a table locked in the middle of its sweep leaves what was deleted counted, and the others swept', async () => {
     const worker = purge(db.purgeUrl, { BACKSTOP_PURGE_BATCH_ROWS_MAX: '1' });
     const running = runInTime(worker);
     await eventually(async () => (await countLeft(db)) < 300, 'the first batch');
@@ -81,7 +81,7 @@ describe('C120 a table that somebody has locked (ACCESS EXCLUSIVE)', () => {
     expect(answer.rows).toBeLessThan(302);
   });
 
-  test('that holds what was promised: nothing is deleted, and that table is named', async () => {
+  test('a lock on the table of what was promised lets nothing be deleted, and that table is named', async () => {
     await lock('idempotency_retentions');
     expect(await runInTime(purge())).toMatchObject({
       rows: 0,
@@ -91,15 +91,15 @@ describe('C120 a table that somebody has locked (ACCESS EXCLUSIVE)', () => {
     expect(await countLeft(db)).toBe(300);
   });
 
-  test("is not waited for on the server either: the purge's role gives up after 5 s", async () => {
+  test("the server does not wait for a lock either, since the purge's role gives up after 5 s", async () => {
     const session = await openSession(db.purgeUrl);
     const { rows } = await session.query('SHOW lock_timeout');
     expect(rows).toEqual([{ lock_timeout: '5s' }]);
   });
 });
 
-describe('C120 silence', () => {
-  test('of the server, from the middle of a batch on: back in time, and every sweep is named', async () => {
+describe('a silence during the purge (C120)', () => {
+  test('a server that is silent from the middle of a batch on lets it end in time, and every sweep is named', async () => {
     const proxy = await openProxy();
     const lost = proxy.dropAfter(isDelete, 'silence').then(() => proxy.blackHole());
     const answer = await runInTime(purge(proxy.url));
@@ -113,7 +113,7 @@ describe('C120 silence', () => {
     });
   });
 
-  test('of one connection in the middle of a batch: the other tables are swept on another one', async () => {
+  test('a connection that is silent in the middle of a batch lets another one sweep the other tables', async () => {
     const proxy = await openProxy();
     const lost = proxy.dropAfter(isDelete, 'silence');
     const answer = await runInTime(purge(proxy.url));
@@ -121,7 +121,7 @@ describe('C120 silence', () => {
     expect(answer).toMatchObject({ rows: 2, drained: false, failed: ['markers'] });
   });
 
-  test('from the start: back in time, and it says that nobody knows what was promised', async () => {
+  test('a server that is silent from the start lets it end in time, with what was promised unknown', async () => {
     const proxy = await openProxy();
     proxy.blackHole();
     expect(await runInTime(purge(proxy.url))).toMatchObject({

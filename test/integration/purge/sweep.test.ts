@@ -24,7 +24,7 @@ beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
 
 const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
 
-test('goes on in batches of the set size, exactly as many as it takes', async () => {
+test('a sweep goes on in batches of the set size, exactly as many as it takes', async () => {
   await insertMarkers(db, 2001, { spreadSeconds: 1 });
   const sizes: number[] = [];
   await sweep(purgePool(db), { onBatch: (rows) => sizes.push(rows) });
@@ -44,7 +44,7 @@ test('no batch begins before the one before it ended', async () => {
 });
 
 describe('5,000 rows of one instant, in batches of 1,000', () => {
-  test('drain, and no batch is larger', async () => {
+  test('the rows drain, and no batch is larger', async () => {
     await insertMarkers(db, 5000);
     await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
     const sizes: number[] = [];
@@ -54,14 +54,14 @@ describe('5,000 rows of one instant, in batches of 1,000', () => {
     expect(await countLeft(db)).toBe(10);
   });
 
-  test('drain when several loops meet at it', async () => {
+  test('the rows drain when several loops meet at them', async () => {
     await insertMarkers(db, 5000);
     const report = await sweep(purgePool(db, 4), { share: { loops: 4 } });
     expect(report).toMatchObject({ rows: 5000, leftRows: 0, error: undefined });
   });
 });
 
-test('a row committed late, behind the mark, is found by the next run', async () => {
+test('a row committed late, behind the cursor, is found by the next run', async () => {
   await insertMarkers(db, 100, { spreadSeconds: 100 });
   const late = await openSession(db.adminUrl);
   await late.query('BEGIN');
@@ -75,7 +75,7 @@ test('a row committed late, behind the mark, is found by the next run', async ()
   expect(await markersLeft(db)).toEqual([]);
 });
 
-describe('C97 four workers at once', () => {
+describe('four workers at once (C97)', () => {
   const ROWS = 40_000;
   const LIVE = 500;
 
@@ -93,13 +93,13 @@ describe('C97 four workers at once', () => {
     return reports;
   }
 
-  test('with a share each: exactly the expired rows, none twice', async () => {
+  test('workers with a share each delete exactly the expired rows, none twice', async () => {
     await expectExactlyTheExpired(
       [0, 1, 2, 3].map((worker) => sweep(purgePool(db), { share: { worker, workers: 4 } })),
     );
   });
 
-  test('that do not know of each other: the same', async () => {
+  test('workers that do not know of each other delete exactly the expired rows', async () => {
     const shares = [
       { worker: 0, workers: 1 },
       { worker: 0, workers: 1 },
@@ -111,7 +111,7 @@ describe('C97 four workers at once', () => {
     );
   });
 
-  test('under different plans, and next to an older release that locks row by row: no deadlock', async () => {
+  test('workers under different plans, next to an older release that locks row by row, meet no deadlock', async () => {
     const before = await countDeadlocks(db);
     const older = async () => {
       const pool = purgePool(db);
@@ -137,7 +137,7 @@ describe('C97 four workers at once', () => {
   });
 });
 
-test('who is done early helps: a worker alone does the others’ shares too', async () => {
+test('a worker that is done early helps, and one alone does the others’ shares too', async () => {
   await insertMarkers(db, 4000, { spreadSeconds: 400 });
   expect(await sweep(purgePool(db), { share: { worker: 2, workers: 4 } })).toMatchObject({
     rows: 4000,
@@ -146,7 +146,7 @@ test('who is done early helps: a worker alone does the others’ shares too', as
 });
 
 describe('rows that somebody else has locked', () => {
-  test('are skipped, and the rest goes', async () => {
+  test('locked rows are skipped, and the rest goes', async () => {
     await insertMarkers(db, 3000, { spreadSeconds: 30 });
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
@@ -161,7 +161,7 @@ describe('rows that somebody else has locked', () => {
     expect(await sweep(pool)).toMatchObject({ rows: 2, leftRows: 0, oldestExpiredAgeSeconds: 0 });
   });
 
-  test('cost one wait in a slice, not one in each batch', async () => {
+  test('locked rows cost one wait in a slice, and not one in each batch', async () => {
     await insertMarkers(db, 20_000, { spreadSeconds: 8 });
     const other = await openSession(db.adminUrl);
     await other.query('BEGIN');
@@ -181,7 +181,7 @@ describe('rows that somebody else has locked', () => {
     expect(waits).toBeLessThanOrEqual(9);
   });
 
-  test('or whatever else fails a statement: the next one is sent behind its rollback', async () => {
+  test('a statement that fails for whatever reason is followed by the next, behind its rollback', async () => {
     const pool = purgePool(db);
     const pid = async () => {
       const { rows } = await pool.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -195,7 +195,7 @@ describe('rows that somebody else has locked', () => {
     expect(await pid()).not.toBe(first);
   });
 
-  test('by a purge: they count as left until it has committed', async () => {
+  test('rows that are locked by a purge count as left until it has committed', async () => {
     await insertMarkers(db, 10);
     const other = await openSession(db.purgeUrl);
     await other.query('BEGIN');
@@ -206,8 +206,8 @@ describe('rows that somebody else has locked', () => {
   });
 });
 
-describe('killed', () => {
-  test('in the middle of a batch: that batch is undone, nothing is lost', async () => {
+describe('a sweep that is killed', () => {
+  test('a batch is undone that was killed in the middle, and nothing is lost', async () => {
     await insertMarkers(db, 3000, { spreadSeconds: 3 });
     // The one way to see a batch from the inside: it sleeps at a row, as no lock of ours would let it.
     await db.sql(`CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -234,7 +234,7 @@ describe('killed', () => {
     expect(await sweep(purgePool(db))).toMatchObject({ rows: 2000, leftRows: 0 });
   });
 
-  test('C98 after the third batch: what it reports and what the next run does add up', async () => {
+  test('the counts of a sweep killed after the third batch and of the next run add up (C98)', async () => {
     await insertMarkers(db, 10_000, { spreadSeconds: 10 });
     let deletes = 0;
     const pool = purgePool(db);
@@ -255,7 +255,7 @@ describe('killed', () => {
     expect(await countLeft(db)).toBe(0);
   });
 
-  test('one of several loops: the others go on, also with its part', async () => {
+  test('the other loops go on when one is killed, also with its part', async () => {
     await insertMarkers(db, 10_000, { spreadSeconds: 100 });
     const fail = vi.fn(() => {
       throw new Error('lost');
@@ -272,8 +272,8 @@ describe('killed', () => {
   });
 });
 
-describe('C95 after a large purge, with the statistics of before', () => {
-  test('every statement goes by the index', async () => {
+describe('a large purge, with the statistics of before (C95)', () => {
+  test('every statement goes by the index after it', async () => {
     await insertMarkers(db, 100_000, { spreadSeconds: 1000 });
     await insertMarkers(db, 5000, {
       ageMinutes: KEPT_MINUTES - 1,
@@ -297,8 +297,8 @@ describe('C95 after a large purge, with the statistics of before', () => {
   });
 });
 
-describe('what it says of the backlog', () => {
-  test('is exact when it is small, and the rows that expire within a minute are the arrival', async () => {
+describe('the backlog that is reported', () => {
+  test('a small backlog is exact, and the rows that expire within a minute are the arrival', async () => {
     await insertMarkers(db, 300, { spreadSeconds: 100 });
     await insertMarkers(db, 120, { ageMinutes: KEPT_MINUTES - 0.6, prefix: 'soon' });
     await insertMarkers(db, 120, { ageMinutes: KEPT_MINUTES - 2, prefix: 'later' });
@@ -308,7 +308,7 @@ describe('what it says of the backlog', () => {
     expect(report.oldestExpiredAgeSeconds).toBeLessThan(660);
   });
 
-  test.for([0, 500])('is about right when it is large, over %d seconds', async (spreadSeconds) => {
+  test.for([0, 500])('a large backlog is about right, over %d seconds', async (spreadSeconds) => {
     await insertMarkers(db, 60_000, { spreadSeconds });
     await insertMarkers(db, 60_000, { ageMinutes: 1, prefix: 'live' });
     const { leftRows } = await sweep(purgePool(db), { remainingMs: () => 0 });

@@ -35,8 +35,8 @@ const STYLES = ['ISO, MDY', 'SQL, DMY', 'Postgres, MDY', 'German, DMY'];
 const ZONES = ['Asia/Kolkata', 'Asia/Shanghai'];
 const SESSIONS = STYLES.flatMap((style) => ZONES.map((zone) => ({ style, zone })));
 
-describe.each(SESSIONS)('core 12: DateStyle "$style" in $zone', ({ style, zone }) => {
-  test('what has expired goes, and what has not stays', async () => {
+describe.each(SESSIONS)('DateStyle "$style" in $zone (core 12)', ({ style, zone }) => {
+  test('a row that has expired goes, and one that has not stays', async () => {
     await db.sql(`ALTER DATABASE ${name} SET datestyle = '${style}'`);
     await db.sql(`ALTER DATABASE ${name} SET timezone = '${zone}'`);
     onTestFinished(async () => {
@@ -66,7 +66,7 @@ describe.each(SESSIONS)('core 12: DateStyle "$style" in $zone', ({ style, zone }
   });
 });
 
-test('core 12: a time is the same to the microsecond on its way out and back, until 2255', async () => {
+test('a time is the same to the microsecond on its way out and back, until 2255 (core 12)', async () => {
   const [row] = await db.sql<{ wrong: number; all: number }>(
     `SELECT count(*)::int AS all, (count(*) FILTER (WHERE ${fromMicros(toMicros('at'))} <> at))::int AS wrong
        FROM (SELECT timestamptz '2026-11-01 05:59:59Z' + n * interval '1 microsecond' AS at
