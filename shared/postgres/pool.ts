@@ -5,7 +5,8 @@ import { nowMs } from '../core/clock.ts';
 import { ConfigError } from '../core/config-error.ts';
 import { checkPostgresUrl } from '../core/server-urls.ts';
 import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
-import { cut, SilenceError } from './silence.ts';
+import { destroySocket } from './pg-insides.ts';
+import { SilenceError } from './silence.ts';
 import { isDefiniteFailure } from './sqlstate.ts';
 
 export interface PoolOptions {
@@ -58,7 +59,7 @@ export function createDatabase(options: PoolOptions): Database {
     max: options.max,
     pipeline: options.pipeline,
     allowExitOnIdle: true,
-    onConnect: (client: pg.ClientBase) => greetOrCut(greeter, client),
+    onConnect: (client: pg.ClientBase) => greetOrDestroy(greeter, client),
   } as pg.PoolConfig);
   GREETERS.set(pool, greeter);
   explainWaits(pool, options);
@@ -123,11 +124,11 @@ export function hasRested(client: pg.ClientBase): boolean {
 const GREETERS = new WeakMap<pg.Pool, Greeter>();
 
 /** A pool ends a refused connection in good form, and waits for that: a dead one would never end. */
-async function greetOrCut(greeter: Greeter, client: pg.ClientBase): Promise<void> {
+async function greetOrDestroy(greeter: Greeter, client: pg.ClientBase): Promise<void> {
   try {
     await greeter.greet(client);
   } catch (error) {
-    cut(client);
+    destroySocket(client);
     throw error;
   }
 }

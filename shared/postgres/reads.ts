@@ -1,8 +1,9 @@
 import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../core/clock.ts';
 import { problemOf } from '../http/outcome-problem.ts';
+import { destroySocket } from './pg-insides.ts';
 import { acquire, type Database, isFaultOfOurs, type Queryable } from './pool.ts';
-import { answeredAtOnce, cut } from './silence.ts';
+import { answeredAtOnce } from './silence.ts';
 import { isDefiniteFailure, meaningOf } from './sqlstate.ts';
 
 /**
@@ -48,7 +49,7 @@ async function tryToRead<Row extends QueryResultRow>(
     return { cause, mayPass: true };
   }
   let isWhole = true;
-  const late = setTimeout(() => cut(client), Math.max(1, byMs - nowMs()));
+  const late = setTimeout(() => destroySocket(client), Math.max(1, byMs - nowMs()));
   try {
     return { result: await readOnly<Row>(client, pipeline, text, values) };
   } catch (cause) {

@@ -1,5 +1,5 @@
-import type { Duplex } from 'node:stream';
 import type { ClientBase } from 'pg';
+import { destroySocket } from './pg-insides.ts';
 
 /** An answer that waits for nothing but the server is there within this, or the connection is dead. */
 export const AT_ONCE_MS = 1000;
@@ -26,7 +26,7 @@ export async function answeredAtOnce<T>(client: ClientBase, answer: Promise<T>):
   const giveUp = () => {
     if (isAnswered) return;
     reject(new SilenceError(`Connection terminated: no answer within ${AT_ONCE_MS} ms`));
-    cut(client);
+    destroySocket(client);
   };
   answer.catch(() => {}); // Rejects as well once the connection is gone.
   try {
@@ -35,11 +35,4 @@ export async function answeredAtOnce<T>(client: ClientBase, answer: Promise<T>):
     isAnswered = true;
     clearTimeout(timer);
   }
-}
-
-/** Loses the connection, and so every answer that is still to come. */
-export function cut(client: ClientBase): void {
-  (
-    client as unknown as { readonly connection: { readonly stream: Duplex } }
-  ).connection.stream.destroy();
 }

@@ -1,10 +1,9 @@
-import type { EventEmitter } from 'node:events';
-import type { Duplex } from 'node:stream';
 import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../core/clock.ts';
 import type { Entered } from './attempt.ts';
+import { connectionOf, corkWrites, destroySocket } from './pg-insides.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
-import { answeredAtOnce, cut } from './silence.ts';
+import { answeredAtOnce } from './silence.ts';
 import { meaningOf } from './sqlstate.ts';
 import { transactionControlIn } from './transaction-control.ts';
 
@@ -292,7 +291,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
   let previous: Promise<unknown> = Promise.resolve();
   const outstanding = () => sent - answered;
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
-  const timer = setTimeout(() => cut(client), Math.max(1, answerByMs - nowMs()));
+  const timer = setTimeout(() => destroySocket(client), Math.max(1, answerByMs - nowMs()));
 
   // Follows each answer. BEGIN's own is judged by its error.
   const onReady = ({ status }: { readonly status: string }) => {
@@ -302,7 +301,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
       'The transaction ended before its COMMIT was sent, so nothing is known of what its statements did. The connection was given up.',
       { cause: firstError },
     );
-    cut(client);
+    destroySocket(client);
   };
   connectionOf(client).on('readyForQuery', onReady);
 
@@ -355,32 +354,12 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
       isEndExpected = true;
     },
     outstanding,
-    cut: () => cut(client),
+    cut: () => destroySocket(client),
     close: () => {
       clearTimeout(timer);
       connectionOf(client).off('readyForQuery', onReady);
     },
   };
-}
-
-/**
- * What is sent in one turn leaves in one write (of BEGIN, claim, savepoint and the work's
- * first query together): a system call each is a tenth of the CPU time of a request.
- */
-function corkWrites(client: PoolClient): void {
-  const stream = streamOf(client);
-  stream.cork();
-  process.nextTick(() => stream.uncork());
-}
-
-function streamOf(client: PoolClient): Duplex {
-  return connectionOf(client).stream;
-}
-
-/** Of pg's insides: the socket, and the status behind each answer (ReadyForQuery). */
-function connectionOf(client: PoolClient) {
-  return (client as unknown as { readonly connection: EventEmitter & { readonly stream: Duplex } })
-    .connection;
 }
 
 /** A client returns to the pool idle and with an empty queue, or not at all. */
