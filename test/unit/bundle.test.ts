@@ -37,7 +37,7 @@ test.each([
   expect(excluded.filter(({ kind }) => kind !== 'dynamic-import')).toEqual([]);
 });
 
-test('a function is loaded without its Redis client', async () => {
+test('a function loads without its Redis client', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'backstop-test-'));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
   const outfile = join(folder, `out${extension}`);

@@ -30,7 +30,7 @@ function refusal(environment: Environment): string {
   throw new Error(`not refused: ${JSON.stringify(environment)}`);
 }
 
-test('each value is taken from its variable', () => {
+test('each value is read from its variable', () => {
   const config = loadConfig({
     ...DATABASE,
     ...REDIS,
@@ -45,7 +45,7 @@ test('each value is taken from its variable', () => {
   } satisfies Partial<Config>);
 });
 
-test('credentials are read when they are asked for, the session with them', () => {
+test('the credentials are read when they are asked for, the session with them', () => {
   const environment: Environment = { ...REDIS };
   const { awsCredentials } = loadConfig(environment);
   const keys = { accessKeyId: 'AKIDEXAMPLE', secretAccessKey: 'hush' };
@@ -63,7 +63,7 @@ const MINIMAL = {
 describe('a refusal names the variable, why it cannot be, and what to set', () => {
   const cases: [string, Environment, string[]][] = [
     [
-      'C113: Redis without a namespace',
+      'Redis without a namespace (C113)',
       { ...REDIS, BACKSTOP_NAMESPACE: undefined },
       ['BACKSTOP_NAMESPACE is not set', 'two deployments', 'service and stage: shop-prod'],
     ],
@@ -135,7 +135,7 @@ describe('a refusal names the variable, why it cannot be, and what to set', () =
       ['REDIS_URL names the database "2"', 'none but 0', 'Leave the path out'],
     ],
   ];
-  test.each(cases)('%s', (_what, environment, parts) => {
+  test.each(cases)('the refusal is right for %s', (_what, environment, parts) => {
     const message = refusal(environment);
     expect(message.startsWith(parts[0] as string)).toBe(true);
     for (const part of parts) expect(message).toContain(part);
@@ -144,16 +144,16 @@ describe('a refusal names the variable, why it cannot be, and what to set', () =
 });
 
 test.each([
-  ['no Redis asks for nothing of it', { ...MINIMAL, BACKSTOP_REDIS_AUTH: 'iam' }],
+  ['no Redis asks for nothing', { ...MINIMAL, BACKSTOP_REDIS_AUTH: 'iam' }],
   ['a password may go without TLS', { ...MINIMAL, REDIS_URL: 'redis://u:p@cache/2' }],
   [
-    'a cluster with a slash',
+    'a cluster has a slash',
     { ...MINIMAL, REDIS_URL: 'redis://c/', BACKSTOP_REDIS_MODE: 'cluster' },
   ],
   [
-    'an authority of one’s own',
+    'a database has an authority of one’s own',
     { ...MINIMAL, DATABASE_URL: `${MINIMAL.DATABASE_URL}&sslrootcert=a` },
   ],
-])('%s', (_what, environment) => {
+])('it is accepted that %s', (_what, environment) => {
   expect(() => loadConfig(environment)).not.toThrow();
 });

@@ -15,7 +15,7 @@ function refusal(environment: Record<string, string | undefined>): string {
   throw new Error(`not refused: ${JSON.stringify(environment)}`);
 }
 
-test('the defaults', () => {
+test('a setting that is absent has its default', () => {
   const { keyMode, leaseMs, awsCredentials, ...values } = load();
   expect(values).toEqual({
     databaseUrl: DATABASE_URL,
@@ -69,7 +69,7 @@ test('an empty variable is an absent one', () => {
   });
 });
 
-test('each value is taken from its variable', () => {
+test('each value is read from its variable', () => {
   const config = load({
     PURGE_DATABASE_URL: 'postgres://purge@host/db',
     REDIS_URL: 'redis://host',
@@ -135,7 +135,7 @@ test('the purge keeps as long as the functions unless told to keep longer', () =
 });
 
 describe('a refusal names the variable, what is wrong with it and what to set', () => {
-  test('no database', () => {
+  test('a missing database is refused', () => {
     for (const value of [undefined, '']) {
       const message = refusal({ DATABASE_URL: value });
       expect(message).toMatch(/^DATABASE_URL is not set/);
@@ -164,14 +164,17 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '1000',
     BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '2000',
   };
-  describe.each(Object.entries(numbers))('%s', (name, usual) => {
-    test.each(['abc', '0', '-1', '1.5', ' ', '1e400', '5s', '9007199254740993'])('%j', (value) => {
-      const message = refusal({ [name]: value });
-      expect(message).toContain(`${name} is "${value}"`);
-      expect(message).toContain('whole number above 0');
-      expect(message).toContain(usual);
-      expect(message.split(name)).toHaveLength(2); // Once, not once for each broken rule.
-    });
+  describe.each(Object.entries(numbers))('the number %s', (name, usual) => {
+    test.each(['abc', '0', '-1', '1.5', ' ', '1e400', '5s', '9007199254740993'])(
+      '%j is refused',
+      (value) => {
+        const message = refusal({ [name]: value });
+        expect(message).toContain(`${name} is "${value}"`);
+        expect(message).toContain('whole number above 0');
+        expect(message).toContain(usual);
+        expect(message.split(name)).toHaveLength(2); // Once, not once for each broken rule.
+      },
+    );
   });
 
   test.each([
@@ -181,14 +184,14 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     ['BACKSTOP_LEASE_RENEWAL', 'yes', ['"on"', '"off"']],
     ['BACKSTOP_KEY_MODE', 'off', ['"required"', '"optional"']],
     ['BACKSTOP_REDIS_MODE', 'sentinel', ['"single"', '"cluster"']],
-  ])('%s=%s', (name, value, choices) => {
+  ])('a choice is refused where it is none: %s=%s', (name, value, choices) => {
     const message = refusal({ [name]: value });
     expect(message).toContain(`${name} is "${value}"`);
     for (const choice of choices) expect(message).toContain(choice);
   });
 
   test.each(['BACKSTOP_DATABASE_AUTH', 'BACKSTOP_REDIS_AUTH'])(
-    'C119: %s, where somebody may put a password, is refused without its value',
+    '%s, where somebody may put a password, is refused without its value (C119)',
     (name) => {
       const message = refusal({ [name]: 'hunter3' });
       expect(message).toContain(`${name} cannot be used: set it to "password" or "iam"`);
@@ -196,7 +199,7 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     },
   );
 
-  test('a DynamoDB that is no URL', () => {
+  test('a DynamoDB endpoint that is no URL is refused', () => {
     const message = refusal({ DYNAMODB_ENDPOINT: 'localhost' });
     expect(message).toMatch(/^DYNAMODB_ENDPOINT is no URL.*http:\/\/127\.0\.0\.1:8000/);
   });
@@ -209,7 +212,7 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     ['BACKSTOP_KEY_MODE_', 'BACKSTOP_KEY_MODE'],
     ['BACKSTOP_pool_max', 'BACKSTOP_POOL_MAX'],
   ])(
-    'library A3: %s, which nobody reads, is refused with the nearest that is read',
+    '%s, which nobody reads, is refused with the nearest that is read (library A3)',
     (name, near) => {
       const message = refusal({ [name]: 'hunter2', BACKSTOP_POOL_MAX: '2' });
       expect(message).toContain(`${name} (did you mean ${near}?)`);
@@ -217,7 +220,7 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     },
   );
 
-  test('library A3: settings of one function, other names and empty ones are let through', () => {
+  test('settings of one function, other names and empty ones are let through (library A3)', () => {
     load({
       BACKSTOP_KEY_MODE_SPEND_COINS: 'optional',
       BACKSTOP_LEASE_MS_CREATE_PURCHASE: '40000',
@@ -226,7 +229,7 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
     });
   });
 
-  test('several at once are all named', () => {
+  test('several wrong settings are all named', () => {
     const message = refusal({ BACKSTOP_POOL_MAX: 'x', BACKSTOP_PIPELINE: 'y' });
     expect(message).toMatch(/BACKSTOP_PIPELINE is "y".*; BACKSTOP_POOL_MAX is "x"/);
   });
@@ -236,8 +239,8 @@ describe('a refusal names the variable, what is wrong with it and what to set', 
   });
 });
 
-describe('what would break the promise is refused', () => {
-  test('a purge that deletes markers which still catch replays', () => {
+describe('what would break the promise', () => {
+  test('a purge that deletes markers which still catch replays is refused', () => {
     const message = refusal({ BACKSTOP_PURGE_RETENTION_MS: '3599999' });
     expect(message).toMatch(/^BACKSTOP_PURGE_RETENTION_MS is 3599999, less than the 3600000/);
     expect(message).toContain('still catch replays');
@@ -245,33 +248,33 @@ describe('what would break the promise is refused', () => {
     expect(load({ BACKSTOP_PURGE_RETENTION_MS: '3600000' }).purgeRetentionMs).toBe(3_600_000);
   });
 
-  test('a time-to-live that lets DynamoDB delete a marker within its retention', () => {
+  test('a time-to-live that lets DynamoDB delete a marker within its retention is refused', () => {
     const message = refusal({ BACKSTOP_DYNAMO_TTL_SLACK_MS: '627999' });
     expect(message).toMatch(/^BACKSTOP_DYNAMO_TTL_SLACK_MS is 627999, less than 628000/);
     expect(message).toContain('Set it to 3600000');
     expect(load({ BACKSTOP_DYNAMO_TTL_SLACK_MS: '628000' }).dynamoTtlSlackMs).toBe(628_000);
   });
 
-  test('a purge margin within the longest request', () => {
+  test('a purge margin within the longest request is refused', () => {
     const message = refusal({ BACKSTOP_PURGE_MARGIN_MS: '28000' });
     expect(message).toMatch(/^BACKSTOP_PURGE_MARGIN_MS is 28000.*\(28000\).*still runs/);
     expect(message).toContain('Set it to 300000');
     expect(load({ BACKSTOP_PURGE_MARGIN_MS: '28001' }).purgeMarginMs).toBe(28_001);
   });
 
-  test.each(['799', '28000'])('an answer margin of %s ms', (value) => {
+  test.each(['799', '28000'])('an answer margin of %s ms is refused', (value) => {
     const message = refusal({ BACKSTOP_ANSWER_MARGIN_MS: value });
     expect(message).toContain(`BACKSTOP_ANSWER_MARGIN_MS is ${value}`);
     expect(message).toContain('lost COMMIT');
     expect(message).toContain('Set it to 1000');
   });
 
-  test('an answer margin at its bounds is taken', () => {
+  test('an answer margin at its bounds is accepted', () => {
     expect(load({ BACKSTOP_ANSWER_MARGIN_MS: '800' }).answerMarginMs).toBe(800);
     expect(load({ BACKSTOP_ANSWER_MARGIN_MS: '27999' }).answerMarginMs).toBe(27_999);
   });
 
-  test('core 21: Redis commands that may outlast the request', () => {
+  test('Redis commands that may outlast the request are refused (core 21)', () => {
     const message = refusal({ BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000' });
     expect(message).toMatch(/^BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is 1000/);
     expect(message).toContain('lost COMMIT (600) and two slow commands');
@@ -289,7 +292,7 @@ describe('what would break the promise is refused', () => {
 });
 
 describe('the key mode', () => {
-  test('stands per function, else for all', () => {
+  test('the key mode of a function counts, else that for all', () => {
     const { keyMode } = load({
       BACKSTOP_KEY_MODE: 'optional',
       BACKSTOP_KEY_MODE_SPEND_COINS: 'required',
@@ -300,7 +303,7 @@ describe('the key mode', () => {
     expect(keyMode('other')).toBe('optional');
   });
 
-  test('that is none is refused', () => {
+  test('a key mode that does not exist is refused', () => {
     const { keyMode } = load({ BACKSTOP_KEY_MODE_SPEND_COINS: 'of' });
     expect(() => keyMode('spend-coins')).toThrow(
       new ConfigError('BACKSTOP_KEY_MODE_SPEND_COINS is "of": set it to "required" or "optional"'),
@@ -311,14 +314,14 @@ describe('the key mode', () => {
 describe('the lease of a record', () => {
   const LEASE = 'BACKSTOP_LEASE_MS_CREATE_PURCHASE';
 
-  test('stands per function, else for all', () => {
+  test('the lease of a function counts, else that for all', () => {
     const { leaseMs } = load({ BACKSTOP_LEASE_MS: '40000', [LEASE]: '50000' });
     expect(leaseMs('create-purchase')).toBe(50_000);
     expect(leaseMs('other')).toBe(40_000);
   });
 
   test.each([LEASE, 'BACKSTOP_LEASE_MS'])(
-    'C11 shorter than the longest request and its margin is refused by %s',
+    'a lease shorter than the longest request and its margin is refused by %s (C11)',
     (name) => {
       const { leaseMs } = load({ [name]: '28999' });
       expect(() => leaseMs('create-purchase')).toThrow(
@@ -328,21 +331,21 @@ describe('the lease of a record', () => {
     },
   );
 
-  test('C11 may be shorter where it is renewed', () => {
+  test('a lease may be shorter where it is renewed (C11)', () => {
     const { leaseMs } = load({ [LEASE]: '5000', BACKSTOP_LEASE_RENEWAL: 'on' });
     expect(leaseMs('create-purchase')).toBe(5000);
   });
 
-  test.each(['abc', '0', '-1', '1.5', ' ', '1e400'])('that is %j is refused', (value) => {
+  test.each(['abc', '0', '-1', '1.5', ' ', '1e400'])('a lease of %j is refused', (value) => {
     const { leaseMs } = load({ [LEASE]: value, BACKSTOP_LEASE_RENEWAL: 'on' });
     expect(() => leaseMs('create-purchase')).toThrow(ConfigError);
   });
 });
 
-describe('issuer aliases', () => {
+describe('the aliases of issuers', () => {
   const aliases = (text: string) => load({ BACKSTOP_ISSUER_ALIASES: text }).issuerAliases;
 
-  test('are pairs, from issuer to alias', () => {
+  test('the aliases are pairs, from issuer to alias', () => {
     expect(aliases('a=https://one.example/, b_2-x=https://two.example/?x=1')).toEqual({
       'https://one.example/': 'a',
       'https://two.example/?x=1': 'b_2-x',

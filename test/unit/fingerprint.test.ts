@@ -31,7 +31,7 @@ function of({ principal = 'alice', type = JSON_TYPE, ...parts }: Parts): string 
 const ofJson = (body: string) => of({ body });
 const ofEvent = (event: HttpEvent) => fingerprintOf('alice', readRequest(event));
 
-test('is SHA-256 over the version and each part with its length before it', () => {
+test('a fingerprint is SHA-256 over the version and each part with its length before it', () => {
   const hashed = Buffer.concat([
     Buffer.from([1]),
     Buffer.from('6:älice4:POST2:/x15:[["a b","1&2"]]13:{"a":1,"b":2}'),
@@ -42,7 +42,7 @@ test('is SHA-256 over the version and each part with its length before it', () =
 });
 
 describe('a JSON body counts by its meaning', () => {
-  test('C13 member order and white space do not count', () => {
+  test('member order and white space do not count (C13)', () => {
     expect(ofJson('{"a":1,"b":2}')).toBe(ofJson('{"b":2,"a":1}'));
     expect(ofJson('{"a":1,"b":2}')).toBe(ofJson(' {\n"b" :\t2 , "a":1\r} '));
     expect(ofJson('{"o":{"a":1,"b":[{"c":1,"d":2}]}}')).toBe(
@@ -50,7 +50,7 @@ describe('a JSON body counts by its meaning', () => {
     );
   });
 
-  test('C13 array order counts', () => {
+  test('array order counts (C13)', () => {
     expect(ofJson('[1,2]')).not.toBe(ofJson('[2,1]'));
     expect(ofJson('{"a":[{"b":1},{"b":2}]}')).not.toBe(ofJson('{"a":[{"b":2},{"b":1}]}'));
   });
@@ -92,7 +92,7 @@ describe('a JSON body counts by its meaning', () => {
   });
 
   test.each(['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'text', 'source', ''])(
-    '%j is a member like others',
+    'the name %j makes a member like others',
     (name) => {
       const text = (value: string) => `{"a":1,"${name}":${value}}`;
       expect(canonicalJson(text('{"x":1.50}'))).toContain(`"${name}":{"x":1.50}`);
@@ -113,7 +113,7 @@ describe('a JSON body counts by its meaning', () => {
     ['{"a":{"b":1.0},"a":{"b":2.00}}', '{"a":{"b":2.00}}'],
     ['{"a":{"0":1.0},"a":[2.0]}', '{"a":[2.0]}'],
     ['{"__proto__":1,"__proto__":2}', '{"__proto__":2}'],
-  ])('of a repeated member the last counts: %s is %s', (text, canonical) => {
+  ])('the last of a repeated member counts: %s is %s', (text, canonical) => {
     expect(canonicalJson(text)).toBe(canonical);
   });
 
@@ -122,35 +122,35 @@ describe('a JSON body counts by its meaning', () => {
     'Application/JSON',
     'application/merge-patch+json',
     'application/vnd.api+json;version=1',
-  ])('under the content type %s too', (type) => {
+  ])('JSON under the content type %s counts by its meaning too', (type) => {
     expect(of({ type, body: '{"a":1,"b":2}' })).toBe(of({ type, body: '{"b":2,"a":1}' }));
   });
 });
 
 describe('any other body counts by its bytes', () => {
   test.each(['text/plain', 'application/jsonp', 'text/json', 'application/octet-stream', ''])(
-    'under the content type %j',
+    'a body under the content type %j counts by its bytes',
     (type) => {
       expect(of({ type, body: '{"a":1}' })).not.toBe(of({ type, body: '{"a": 1}' }));
       expect(of({ type, body: '{"a":1}' })).toBe(of({ type, body: '{"a":1}' }));
     },
   );
 
-  test('bytes that are no text', () => {
+  test('bytes that are no text count by themselves', () => {
     const type = 'application/octet-stream';
     expect(of({ type, body: Buffer.from([0xff, 0]) })).not.toBe(
       of({ type, body: Buffer.from([0xfe, 0]) }),
     );
   });
 
-  test('what says it is JSON and is not', () => {
+  test('a body that says it is JSON and is not counts by its bytes', () => {
     expect(canonicalJson('{"a":')).toBeUndefined();
     expect(canonicalJson('')).toBeUndefined();
     expect(ofJson('{"a":')).not.toBe(ofJson('{"a": '));
     expect(ofJson('{"a":')).toBe(ofJson('{"a":'));
   });
 
-  test('JSON that is not UTF-8: no two bodies become one through U+FFFD', () => {
+  test('no two bodies of JSON that is not UTF-8 become one through U+FFFD', () => {
     const text = (byte: number) =>
       Buffer.concat([Buffer.from('{"a":"'), Buffer.from([byte]), Buffer.from('"}')]);
     expect(of({ body: text(0xff) })).not.toBe(of({ body: text(0xfe) }));
@@ -158,11 +158,11 @@ describe('any other body counts by its bytes', () => {
   });
 });
 
-describe('depth', () => {
+describe('the depth of JSON', () => {
   const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
   const invalid = expect.objectContaining({ code: 'BODY_INVALID' });
 
-  test('64 levels are taken, 65 are BODY_INVALID', () => {
+  test('64 levels are accepted, and 65 are BODY_INVALID', () => {
     expect(canonicalJson(nested(64))).toBe(nested(64));
     expect(() => ofJson(nested(65))).toThrow(invalid);
     expect(() => ofJson('{"a":['.repeat(33))).toThrow(invalid);
@@ -175,7 +175,7 @@ describe('depth', () => {
     },
   );
 
-  test('counts brackets and not what looks like them in a string', () => {
+  test('brackets count, and what looks like them in a string does not', () => {
     const text = JSON.stringify({ a: '['.repeat(100), b: `\\"${'{'.repeat(100)}` });
     expect(canonicalJson(text)).toBe(text);
     expect(() => ofJson(`{"\\\\":${'['.repeat(64)}`)).toThrow(invalid);
@@ -186,12 +186,12 @@ describe('depth', () => {
     expect(canonicalJson(wide)).toBe(wide);
   });
 
-  test('is nobody’s business where the body is not JSON', () => {
+  test('depth does not count where the body is not JSON', () => {
     expect(of({ type: 'text/plain', body: nested(65) })).toMatch(/^1:/);
   });
 });
 
-describe('the parts', () => {
+describe('the parts of a fingerprint', () => {
   const base = { principal: 'alice', method: 'POST', path: '/x', query: [], body: '{"a":1}' };
 
   test.each<[string, Parts]>([
@@ -206,7 +206,7 @@ describe('the parts', () => {
     expect(of({ ...base, ...other } as Parts)).not.toBe(of(base as Parts));
   });
 
-  test('cannot slide into each other, wherever a text is cut', () => {
+  test('the parts cannot slide into each other, wherever a text is cut', () => {
     const cuts = fc.uniqueArray(fc.nat(12), { minLength: 4, maxLength: 4 });
     const cut = (text: string, at: number[]) => {
       const [a, b, c, d] = [...at].sort((x, y) => x - y) as [number, number, number, number];
@@ -229,10 +229,10 @@ describe('the parts', () => {
   });
 });
 
-describe('the query', () => {
+describe('the query of a request', () => {
   const query = (query: string) => ofEvent(httpEvent({ query, body: {} }));
 
-  test('counts by its pairs, in whatever order', () => {
+  test('a query counts by its pairs, in whatever order', () => {
     expect(query('b=2&a=1')).toBe(query('a=1&b=2'));
     expect(query('a=x%20y')).toBe(query('a=x+y'));
   });
@@ -244,7 +244,7 @@ describe('the query', () => {
     ['a=1', 'a=1&a=1'],
     ['a=', ''],
     ['a=1&a=2', 'a=2&a=1'],
-  ])('%j is not %j', (one, other) => {
+  ])('the query %j is not %j', (one, other) => {
     expect(query(one)).not.toBe(query(other));
   });
 });
@@ -253,13 +253,13 @@ describe('how the request travelled does not count', () => {
   const request: RequestOptions = { key: 'K1', body: { a: 1, b: 'ä' } };
   const plain = ofEvent(httpEvent(request));
 
-  test('C74 base64 or plain', () => {
+  test('base64 and plain text are the same body (C74)', () => {
     const rawBody = Buffer.from(JSON.stringify(request.body)).toString('base64');
     expect(ofEvent(httpEvent({ ...request, rawBody, isBase64Encoded: true }))).toBe(plain);
     expect(ofEvent(httpEvent({ ...request, rawBody }))).not.toBe(plain);
   });
 
-  test('C72 payload 1.0 or 2.0', () => {
+  test('payloads 1.0 and 2.0 are the same request (C72)', () => {
     expect(ofEvent(restEvent(request))).toBe(plain);
     const withQuery = {
       ...restEvent(request),
@@ -269,7 +269,7 @@ describe('how the request travelled does not count', () => {
     expect(ofEvent(withQuery)).toBe(ofEvent(httpEvent({ ...request, query: 'a=x+y&b=2&b=1' })));
   });
 
-  test('another key, or another header', () => {
+  test('another key or another header is the same request', () => {
     expect(ofEvent(httpEvent({ ...request, key: 'K2', headers: { 'x-trace': '1' } }))).toBe(plain);
   });
 });

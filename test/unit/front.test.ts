@@ -6,7 +6,7 @@ import { expect, inject, test } from 'vitest';
 import { PATIENT } from '../support/patience.ts';
 import { newKey } from '../support/requests.ts';
 
-test('core 18: a load of the Redis client that fails costs that request its fast path, and no other', async () => {
+test('a load of the Redis client that fails costs that request its cache, and no other (core 18)', async () => {
   const program = join(import.meta.dirname, 'fixtures', 'failing-load.ts');
   const { stdout } = await promisify(execFile)(process.execPath, [program, newKey()], {
     env: {

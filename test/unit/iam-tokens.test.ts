@@ -145,7 +145,7 @@ test('a URL without a port means 5432, and each token is of its own time', async
   expect(await databaseToken(NOW + 1000, url)).not.toBe(first);
 });
 
-test('with a password there is no token', () => {
+test('there is no token where there is a password', () => {
   expect(databasePassword({ ...CONFIG, databaseAuth: 'password' }, CONFIG.databaseUrl)).toBe(
     undefined,
   );

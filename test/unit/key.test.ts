@@ -25,38 +25,38 @@ describe.each([
   { payload: '2.0', read: fromV2 },
   { payload: '1.0', read: fromV1 },
 ])('the key of a payload $payload', ({ read }) => {
-  test('C86 a quoted key and the bare token are the same key', () => {
+  test('a quoted key and the bare token are the same key (C86)', () => {
     expect(read('abc-123')).toBe('abc-123');
     expect(read('"abc-123"')).toBe('abc-123');
   });
 
-  test('C71 255 characters are a key, 256 and 6,400 are not', () => {
+  test('a key has 255 characters at the most, and not 256 or 6,400 (C71)', () => {
     expect(read('k'.repeat(255))).toBe('k'.repeat(255));
     expect(outcome(() => read('k'.repeat(256)))).toEqual(MALFORMED);
     expect(outcome(() => read('k'.repeat(6400)))).toEqual(MALFORMED);
   });
 
-  test('C71 the length counts after unquoting', () => {
+  test('the length counts after unquoting (C71)', () => {
     expect(read(`"${'\\"'.repeat(255)}"`)).toBe('"'.repeat(255));
     expect(outcome(() => read(`"${'k'.repeat(256)}"`))).toEqual(MALFORMED);
   });
 
-  test.each(['', ' ', '   ', '\t', '""', '"   "', '" K1 "'])('C87 %j is no key', (value) => {
+  test.each(['', ' ', '   ', '\t', '""', '"   "', '" K1 "'])('%j is no key (C87)', (value) => {
     expect(outcome(() => read(value))).toEqual(MALFORMED);
   });
 
-  test.each([' K1 ', '\tK1\t', ' "K1" '])('C87 %j is trimmed to K1', (value) => {
+  test.each([' K1 ', '\tK1\t', ' "K1" '])('%j is trimmed to K1 (C87)', (value) => {
     expect(read(value)).toBe('K1');
   });
 
   const controls = [...Array(32).keys(), 127].map((code) => String.fromCharCode(code));
-  test.each(controls)('C87 the control character %j is refused inside a key', (char) => {
+  test.each(controls)('the control character %j is refused inside a key (C87)', (char) => {
     expect(outcome(() => read(`K${char}1`))).toEqual(MALFORMED);
     expect(outcome(() => read(`"K${char}1"`))).toEqual(MALFORMED);
   });
 
   test.each(controls.filter((char) => char !== '\t'))(
-    'C87 the control character %j is refused at the ends too: only space and tab surround a value',
+    'the control character %j is refused at the ends too: only space and tab surround a value (C87)',
     (char) => {
       expect(outcome(() => read(`${char}K1`))).toEqual(MALFORMED);
       expect(outcome(() => read(`K1${char}`))).toEqual(MALFORMED);
@@ -64,14 +64,14 @@ describe.each([
   );
 
   test.each(['a:b', 't1:a', 'a/b', 'a|b', 'a%3Ab', "a'b", 'a"b', 'a\\b', '{a}'])(
-    'C87 the delimiter in %j is part of the key',
+    'the delimiter in %j is part of the key (C87)',
     (value) => {
       expect(read(value)).toBe(value);
     },
   );
 
   test.each(['caf\u00e9', 'cafe\u0301', '\u00a0K1', 'K1\ufeff', 'K\u20281', '\ud800', '🔑'])(
-    'C88 %j is refused: a key is ASCII, so it has one spelling',
+    '%j is refused, since a key is ASCII and so has one spelling (C88)',
     (value) => {
       expect(outcome(() => read(value))).toEqual(MALFORMED);
     },
@@ -109,7 +109,7 @@ describe.each([
     expect(outcome(() => read(value))).toEqual(MALFORMED);
   });
 
-  test('no header is no key', () => {
+  test('a missing header is no key', () => {
     expect(read(null)).toBeUndefined();
   });
 
@@ -147,15 +147,15 @@ describe('two fields of a payload 1.0', () => {
     } as HttpEvent;
   };
 
-  test('with the same value are one key', () => {
+  test('two fields with the same value are one key', () => {
     expect(keyOf(withFields('K1', '"K1"'))).toBe('K1');
   });
 
-  test('with two values are refused, though `headers` shows only the last', () => {
+  test('two fields with two values are refused, though `headers` shows only the last', () => {
     expect(outcome(() => keyOf(withFields('K1', 'K2')))).toEqual(MALFORMED);
   });
 
-  test('that differ in the case of their names are two fields all the same', () => {
+  test('two fields that differ in the case of their names are two all the same', () => {
     const event = {
       ...restEvent({ key: null }),
       multiValueHeaders: { 'Idempotency-Key': ['K1'], 'idempotency-key': ['K2'] },

@@ -6,14 +6,14 @@ const RIGHT = {
   MIGRATE_SECRET_ARN: 'arn:aws:secretsmanager:eu-central-1:123456789012:secret:master',
 };
 
-test('both are read', () => {
+test('both settings are read', () => {
   expect(loadMigrationSettings(RIGHT)).toEqual({
     databaseUrl: RIGHT.MIGRATE_DATABASE_URL,
     secretArn: RIGHT.MIGRATE_SECRET_ARN,
   });
 });
 
-test('what is missing is named, all of it, with what to set', () => {
+test('every missing setting is named, with what to set', () => {
   const reading = () => loadMigrationSettings({});
   expect(reading).toThrow(/MIGRATE_DATABASE_URL is not set: .*postgres:\/\/HOST/);
   expect(reading).toThrow(/MIGRATE_SECRET_ARN is not set: .*ARN/);

@@ -22,8 +22,8 @@ const GOOD = {
 /** As JavaScript calls it. */
 const made = (changed: object) => () => idempotency({ ...GOOD, ...changed } as never);
 
-describe('library S12: idempotency() judges its options when it is made', () => {
-  test('right ones are taken, with and without what may be left out', () => {
+describe('idempotency() judges its options when it is made (library S12)', () => {
+  test('right options are accepted, with and without what may be left out', () => {
     expect(made({})).not.toThrow();
     expect(
       made({
@@ -63,7 +63,7 @@ describe('library S12: idempotency() judges its options when it is made', () => 
     [{ report: undefined }, /report must be a function/],
     [{ keymode: 'optional' }, /there is no keymode; the options are .*keyMode/],
     [{ retentionMs: 1 }, /there is no retentionMs/],
-  ])('%j', (changed, message) => {
+  ])('the options %j are refused', (changed, message) => {
     expect(made(changed)).toThrow(TypeError);
     expect(made(changed)).toThrow(message);
   });
@@ -81,18 +81,21 @@ describe('library S12: idempotency() judges its options when it is made', () => 
   });
 });
 
-describe('problemResponses()', () => {
-  test('takes none', () => {
+describe('the options of problemResponses()', () => {
+  test('problemResponses() needs no options', () => {
     expect(() => problemResponses()).not.toThrow();
     expect(() => problemResponses({})).not.toThrow();
   });
 
-  test.each([{ report: 1 }, { problemBaseUrl: 1 }, { reporter: () => {} }])('not %j', (options) => {
-    expect(() => problemResponses(options as never)).toThrow(TypeError);
-  });
+  test.each([{ report: 1 }, { problemBaseUrl: 1 }, { reporter: () => {} }])(
+    'the options %j are refused',
+    (options) => {
+      expect(() => problemResponses(options as never)).toThrow(TypeError);
+    },
+  );
 });
 
-describe('a route', () => {
+describe('the options of a route', () => {
   const config: Config = loadConfig();
   const logger = createLogger('test');
   const parts = {
@@ -113,12 +116,12 @@ describe('a route', () => {
     [{ stateUrl: undefined }, /stateUrl must be a string/],
     [{ body: {} }, /body .*zod/],
     [{ keyMode: 'optional' }, /there is no keyMode/],
-  ])('that changes something: %j is refused', (changed, message) => {
+  ])('a mutation with %j is refused', (changed, message) => {
     expect(mutation({})).not.toThrow();
     expect(mutation(changed)).toThrow(message);
   });
 
-  test.each([{ name: '' }, { run: 1 }, { isPublic: 'yes' }])('that reads: %j', (changed) => {
+  test.each([{ name: '' }, { run: 1 }, { isPublic: 'yes' }])('a query refuses %j', (changed) => {
     const query = (changed: object) => () =>
       queryHandler({ name: 'get-it', run: async () => {}, ...changed } as never, {
         config,

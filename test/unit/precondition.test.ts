@@ -6,7 +6,7 @@ import { httpEvent, restEvent } from '../support/requests.ts';
 const of = (value: string) =>
   readIfMatch(readRequest(httpEvent({ headers: { 'if-match': value } })));
 
-test('no If-Match is no precondition', () => {
+test('a missing If-Match is no precondition', () => {
   expect(readIfMatch(readRequest(httpEvent({})))).toBeUndefined();
   expect(readIfMatch(readRequest(restEvent({})))).toBeUndefined();
 });
@@ -28,7 +28,7 @@ test.each([
   expect(of(value)).toEqual(versions);
 });
 
-test.each(['*', ' * '])('%j accepts any', (value) => {
+test.each(['*', ' * '])('%j accepts any version', (value) => {
   expect(of(value)).toBe('any');
 });
 
@@ -69,11 +69,11 @@ describe('several fields of a payload 1.0', () => {
       readRequest({ ...restEvent({}), multiValueHeaders: { 'If-Match': values } } as HttpEvent),
     );
 
-  test('are one list', () => {
+  test('several fields are one list', () => {
     expect(ofFields('"7"', '"8", W/"9"')).toEqual(['7', '8']);
   });
 
-  test('hold no star among others', () => {
+  test('several fields hold no star among others', () => {
     expect(() => ofFields('*', '"7"')).toThrow(
       expect.objectContaining({ code: 'PRECONDITION_MALFORMED' }),
     );

@@ -10,7 +10,7 @@ const principalOf = (requestContext: unknown, aliases?: Record<string, string>) 
 
 const ofSub = (sub: unknown) => principalOf({ authorizer: { jwt: { claims: { sub } } } });
 
-describe('each authorizer', () => {
+describe('the principal by authorizer', () => {
   test.each([
     [
       'JWT, payload 2.0',
@@ -22,7 +22,7 @@ describe('each authorizer', () => {
     ['Cognito, payload 1.0', { authorizer: { claims: { sub: 'alice' } }, identity: {} }, 'alice'],
     ['Lambda, payload 1.0', { authorizer: { principalId: 'alice' }, identity: {} }, 'alice'],
     ['IAM, payload 1.0', { authorizer: null, identity: { userArn: ARN } }, ARN],
-  ])('%s', (_, context, principal) => {
+  ])('the principal is found for %s', (_, context, principal) => {
     expect(principalOf(context)).toBe(principal);
   });
 
@@ -54,7 +54,7 @@ describe('each authorizer', () => {
   });
 });
 
-describe('C114 library S6: the users of a Cognito identity pool share a role and its session', () => {
+describe('the users of a Cognito identity pool share a role and its session (C114, library S6)', () => {
   const SHARED = 'arn:aws:sts::123456789012:assumed-role/App_Auth/CognitoIdentityCredentials';
   const POOL = 'eu-central-1:pool';
   const v2 = (cognitoIdentity: unknown) =>
@@ -62,7 +62,7 @@ describe('C114 library S6: the users of a Cognito identity pool share a role and
   const v1 = (cognitoIdentityId: unknown, cognitoIdentityPoolId: unknown = POOL) =>
     principalOf({ identity: { userArn: SHARED, cognitoIdentityId, cognitoIdentityPoolId } });
 
-  test('each is a principal of his own', () => {
+  test('each user is a principal of his own', () => {
     for (const id of ['eu-central-1:alice', 'eu-central-1:bob']) {
       expect(v2({ amr: ['authenticated'], identityId: id, identityPoolId: POOL })).toBe(id);
       expect(v1(id)).toBe(id);
@@ -70,7 +70,7 @@ describe('C114 library S6: the users of a Cognito identity pool share a role and
     }
   });
 
-  test('and one without an identity id proves nobody', () => {
+  test('a user without an identity id proves nobody', () => {
     expect(v2({ identityPoolId: POOL })).toBeUndefined();
     expect(v2({ identityId: '' })).toBeUndefined();
     expect(v2(null)).toBeUndefined();
@@ -95,7 +95,7 @@ test('what the caller says of itself proves nothing', () => {
   expect(readPrincipal(event)).toBeUndefined();
 });
 
-describe('several issuers', () => {
+describe('tokens of several issuers', () => {
   const aliases = { 'https://one.example/': 'one', 'https://two.example/': 'two' };
   const of = (claims: object) => principalOf({ authorizer: { jwt: { claims } } }, aliases);
 
@@ -104,7 +104,7 @@ describe('several issuers', () => {
     expect(of({ iss: 'https://two.example/', sub: 'alice' })).toBe('two|alice');
   });
 
-  test('also in a payload 1.0', () => {
+  test('the issuer counts in a payload 1.0 as well', () => {
     const claims = { iss: 'https://two.example/', sub: 'a|b' };
     expect(principalOf({ authorizer: { claims } }, aliases)).toBe('two|a|b');
   });
@@ -146,12 +146,12 @@ describe('a principal that no store could keep proves nobody', () => {
     ['an object', { toString: () => 'alice' }],
     ['a list', ['alice']],
     ['true', true],
-  ])('%s', (_, sub) => {
+  ])('a subject proves nobody when it is %s', (_, sub) => {
     expect(ofSub(sub)).toBeUndefined();
   });
 
   test.each(['a'.repeat(1024), 'é'.repeat(512), '😀', 't1:a', 'a b', 'auth0|123', '%41'])(
-    'and %j is one',
+    'the subject %j is a principal',
     (sub) => {
       expect(ofSub(sub)).toBe(sub);
     },

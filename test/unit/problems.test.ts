@@ -35,20 +35,20 @@ const codes = Object.keys(PROBLEM_KINDS) as ProblemCode[];
 const bodyOf = (response: HttpResponse) => JSON.parse(response.body as string);
 const summary = (response: HttpResponse) => [response.statusCode, bodyOf(response).code];
 
-test('every code stands in the contract, and the other way round', () => {
+test('every code is in the contract, and every code of the contract exists', () => {
   expect(codes.toSorted()).toEqual(Object.keys(CONTRACT).toSorted());
 });
 
-test('C28 still running, used up and too many writers are three codes of one status', () => {
+test('still running, used up and too many writers are three codes of one status (C28)', () => {
   const conflicts = codes.filter((code) => PROBLEM_KINDS[code].status === 409);
   expect(conflicts.toSorted()).toEqual(['ABORTED', 'ALREADY_EXISTS', 'CONTENTION']);
 });
 
-describe.each(codes)('%s', (code) => {
+describe.each(codes)('the problem %s', (code) => {
   const response = problemResponse(new Problem(code, 'Because.'));
   const { status, retryable } = CONTRACT[code];
 
-  test('has its status, in the line and in the body, and says whether to send again', () => {
+  test('it has its status, in the line and in the body, and says whether to send again', () => {
     expect(response.statusCode).toBe(status);
     expect(bodyOf(response)).toEqual({
       type: `https://backstop.example/problems/${code.toLowerCase().replaceAll('_', '-')}`,
@@ -60,7 +60,7 @@ describe.each(codes)('%s', (code) => {
     });
   });
 
-  test('is problem+json and nothing that a cache keeps', () => {
+  test('it is problem+json, and nothing that a cache keeps', () => {
     expect(response.headers).toEqual({
       'content-type': 'application/problem+json',
       'cache-control': 'no-store',
@@ -86,7 +86,7 @@ test('Retry-After is whole seconds, as text', () => {
   expect(problemResponse(problem).headers?.['retry-after']).toBe('2');
 });
 
-test('without a key an unknown outcome is not retryable, whatever its code says', () => {
+test('an unknown outcome without a key is not retryable, whatever its code says', () => {
   const problem = new Problem('OUTCOME_UNKNOWN', 'Lost.', { retryable: false });
   expect(bodyOf(problemResponse(problem)).retryable).toBe(false);
 });
@@ -158,7 +158,7 @@ describe('an HTTP error of another middleware', () => {
   const foreign = (statusCode: unknown, message = 'Refused') =>
     errorResponse(Object.assign(new Error(message), { statusCode }));
 
-  test('C09 a 401 stays a 401', () => {
+  test('a 401 stays a 401 (C09)', () => {
     expect(summary(foreign(401))).toEqual([401, 'UNAUTHENTICATED']);
   });
 
@@ -172,7 +172,7 @@ describe('an HTTP error of another middleware', () => {
     [429, 'HTTP_429'],
     // Not ABORTED, ALREADY_EXISTS or CONTENTION: those say something of the key.
     [409, 'HTTP_409'],
-  ])('of status %i keeps it', (status, code) => {
+  ])('an error of status %i keeps it', (status, code) => {
     expect(summary(foreign(status))).toEqual([status, code]);
     expect(bodyOf(foreign(status, 'Why'))).toMatchObject({
       status,
@@ -182,11 +182,11 @@ describe('an HTTP error of another middleware', () => {
     expect(foreign(status).headers?.['content-type']).toBe('application/problem+json');
   });
 
-  test('of status 422 is 400: 422 means KEY_REUSED here', () => {
+  test('an error of status 422 is 400, since 422 means KEY_REUSED here', () => {
     expect(summary(foreign(422))).toEqual([400, 'BODY_INVALID']);
   });
 
-  test('the parser’s own', async () => {
+  test('an error of the parser keeps its status', async () => {
     const { before } = httpJsonBodyParser();
     const parse = async (event: object) => {
       try {
@@ -220,14 +220,14 @@ describe('any other error is INTERNAL and leaks nothing', () => {
     ['an object', { secret }],
     ['null', null],
     ['undefined', undefined],
-  ])('%s', (_, error) => {
+  ])('it leaks nothing when it is %s', (_, error) => {
     const response = errorResponse(error);
     expect(summary(response)).toEqual([500, 'INTERNAL']);
     expect(JSON.stringify(response)).not.toContain('secret');
     expect(response.headers).not.toHaveProperty('retry-after');
   });
 
-  test('nor does a problem tell its cause', () => {
+  test('a problem does not leak its cause either', () => {
     const response = errorResponse(
       new Problem('UNAVAILABLE', 'Down.', { cause: new Error(secret) }),
     );

@@ -22,13 +22,13 @@ const response: StoredResponse = {
 const completed = encodeCompleted('1:abc', response, 1_796_000_000_001.5);
 const pending = encodePending(mutation);
 
-describe('round trips', () => {
-  test('a pending entry', () => {
+describe('entries through their text and back', () => {
+  test('a pending entry comes back as it was', () => {
     const { fingerprint, deadlineMs } = mutation;
     expect(decode(pending)).toEqual({ kind: 'pending', fingerprint, deadlineMs });
   });
 
-  test('a completed entry', () => {
+  test('a completed entry comes back as it was', () => {
     expect(decode(completed)).toEqual({
       kind: 'completed',
       fingerprint: '1:abc',
@@ -37,7 +37,7 @@ describe('round trips', () => {
     });
   });
 
-  test('a tombstone', () => {
+  test('a tombstone comes back as it was', () => {
     expect(decode(encodeCompleted('1:abc', 'tombstone', 5))).toEqual({
       kind: 'completed',
       fingerprint: '1:abc',
@@ -56,7 +56,7 @@ describe('round trips', () => {
   // What Redis keeps is bytes: the text must survive UTF-8 too.
   const overTheWire = (text: string) => Buffer.from(text, 'utf8').toString('utf8');
 
-  test('a body of every byte, of lone surrogates, of anything', () => {
+  test('a body of every byte, of lone surrogates, of anything comes back as it was', () => {
     const everyByte = String.fromCharCode(...Array(256).keys());
     for (const body of [everyByte, '\ud800', '\udc00\ud800', '\u2028', '😀', '']) {
       const text = encodeCompleted('1:abc', { ...response, body }, 5);
@@ -74,14 +74,14 @@ describe('round trips', () => {
   });
 });
 
-test('the same mutation has the same pending text, another owner another one', () => {
+test('the same mutation has the same pending text, and another owner has another one', () => {
   expect(encodePending({ ...mutation })).toBe(pending);
   expect(encodePending({ ...mutation, token: 'other' })).not.toBe(pending);
 });
 
-describe('what cannot be read is an L1 miss', () => {
+describe('an entry that cannot be read', () => {
   test.each(['', ' ', 'null', '0', '"x"', '[]', '{}', 'x', '\0', 'undefined', '[[', '{"v":1}'])(
-    'C19 %j',
+    'the text %j is a miss (C19)',
     (text) => {
       expect(decode(text)).toBeUndefined();
     },
@@ -90,7 +90,7 @@ describe('what cannot be read is an L1 miss', () => {
   test.each([
     ['pending', pending],
     ['completed', completed],
-  ])('C19 a %s entry cut off anywhere', (_, text) => {
+  ])('a %s entry cut off anywhere is a miss (C19)', (_, text) => {
     for (let length = 0; length < text.length; length++) {
       expect(decode(text.slice(0, length))).toBeUndefined();
     }
@@ -104,7 +104,7 @@ describe('what cannot be read is an L1 miss', () => {
     ['a fingerprint that is a number', { fingerprint: 1 }],
     ['another state', { state: 'failed' }],
     ['no state', { state: undefined }],
-  ])('%s', (_, other) => {
+  ])('an entry with %s is a miss', (_, other) => {
     expect(decode(JSON.stringify({ ...JSON.parse(pending), ...other }))).toBeUndefined();
     expect(decode(JSON.stringify({ ...JSON.parse(completed), ...other }))).toBeUndefined();
   });
@@ -113,11 +113,11 @@ describe('what cannot be read is an L1 miss', () => {
     ['no deadline', undefined],
     ['a deadline that is text', '5'],
     ['a deadline that is null', null],
-  ])('a pending entry with %s', (_, deadlineMs) => {
+  ])('a pending entry with %s is a miss', (_, deadlineMs) => {
     expect(decode(JSON.stringify({ ...JSON.parse(pending), deadlineMs }))).toBeUndefined();
   });
 
-  test('a number beyond all numbers', () => {
+  test('an entry with a number beyond all numbers is a miss', () => {
     const endless = (text: string) =>
       text.replace(/"(deadlineMs|expiresAtMs)":[\d.]+/, '"$1":1e999');
     expect(endless(pending)).toContain('1e999');
@@ -125,13 +125,13 @@ describe('what cannot be read is an L1 miss', () => {
     expect(decode(endless(completed))).toBeUndefined();
   });
 
-  test('C18 a completed entry without a response', () => {
+  test('a completed entry without a response is a miss (C18)', () => {
     for (const none of [undefined, null, '', 'tomb', 0, [], {}]) {
       expect(decode(JSON.stringify({ ...JSON.parse(completed), response: none }))).toBeUndefined();
     }
   });
 
-  test('a completed entry without an expiry', () => {
+  test('a completed entry without an expiry is a miss', () => {
     for (const expiresAtMs of [undefined, null, '5']) {
       const text = JSON.stringify({ ...JSON.parse(completed), expiresAtMs });
       expect(decode(text)).toBeUndefined();
@@ -155,7 +155,7 @@ describe('what cannot be read is an L1 miss', () => {
     ['isBase64Encoded', 'false'],
     ['isBase64Encoded', 0],
     ['isBase64Encoded', undefined],
-  ])('a response whose %s is %j', (member, value) => {
+  ])('a response whose %s is %j is a miss', (member, value) => {
     const text = JSON.stringify({
       ...JSON.parse(completed),
       response: { ...response, [member]: value },
@@ -163,7 +163,7 @@ describe('what cannot be read is an L1 miss', () => {
     expect(decode(text)).toBeUndefined();
   });
 
-  test('anything at all: no text makes it throw', () => {
+  test('no text at all makes the decoder throw', () => {
     fc.assert(
       fc.property(fc.oneof(fc.string({ unit: 'binary' }), fc.json()), (text) => {
         expect(decode(text)).toBeUndefined();

@@ -19,8 +19,8 @@ function seen(event: HttpEvent, ...headers: string[]) {
 describe.each([
   { payload: '2.0', eventOf: httpEvent },
   { payload: '1.0', eventOf: restEvent },
-])('C72 payload $payload', ({ eventOf }) => {
-  test('is read whole', () => {
+])('payload $payload (C72)', ({ eventOf }) => {
+  test('a request is read whole', () => {
     const options = { method: 'POST', path: '/a/b', key: 'K1', body: { ä: 1 } };
     expect(seen(eventOf(options), 'Idempotency-Key', 'content-TYPE', 'x-none')).toEqual({
       method: 'POST',
@@ -39,7 +39,7 @@ describe.each([
     },
   );
 
-  test.each([null, undefined, {}])('headers %j are none', (headers) => {
+  test.each([null, undefined, {}])('the headers %j are no headers', (headers) => {
     const sent = event({ ...eventOf({}), headers, multiValueHeaders: headers });
     expect(seen(sent, 'idempotency-key', 'content-type').headers).toEqual([[], []]);
   });
@@ -53,11 +53,11 @@ describe.each([
     expect(seen(sent, 'idempotency-key', 'if-match').headers).toEqual([[], []]);
   });
 
-  test('an empty header is there, and empty', () => {
+  test('an empty header is present and empty', () => {
     expect(seen(eventOf({ key: '  ' }), 'idempotency-key').headers).toEqual([['']]);
   });
 
-  test('space and tab around a value are not part of it, other white space is', () => {
+  test('space and tab around a value are not part of it, and other white space is', () => {
     const sent = eventOf({ key: ' \tK1\t ', headers: { 'x-a': '\u00a0K1\u000b' } });
     expect(seen(sent, 'idempotency-key', 'x-a').headers).toEqual([['K1'], ['\u00a0K1\u000b']]);
   });
@@ -76,7 +76,7 @@ describe.each([
     expect(seen(eventOf({ method: 'post' })).method).toBe('POST');
   });
 
-  test.each([undefined, null, {}])('a request context of %j is survived', (requestContext) => {
+  test.each([undefined, null, {}])('a request context of %j does no harm', (requestContext) => {
     const sent = event({ ...eventOf({ key: 'K1', body: 1 }), requestContext });
     expect(seen(sent, 'idempotency-key')).toMatchObject({ body: '1', headers: [['K1']] });
   });
@@ -88,22 +88,22 @@ describe('the endpoint is the method and the route, whatever the path', () => {
   const v1 = (resource: string | undefined) =>
     readRequest(event({ ...restEvent({ method: 'PUT', path: '/things/7' }), resource })).endpoint;
 
-  test('of a payload 2.0', () => {
+  test('the endpoint of a payload 2.0 names its route', () => {
     expect(v2('PUT /things/{id}')).toBe('PUT /things/{id}');
     expect(v2('ANY /things/{id}')).toBe('PUT /things/{id}');
   });
 
-  test('of a payload 1.0', () => {
+  test('the endpoint of a payload 1.0 names its route', () => {
     expect(v1('/things/{id}')).toBe('PUT /things/{id}');
   });
 
-  test('where no route is named, the path', () => {
+  test('the endpoint is the path where no route is named', () => {
     expect([v2('$default'), v2(undefined), v1(undefined)]).toEqual(Array(3).fill('PUT /things/7'));
   });
 });
 
-describe('payload 2.0', () => {
-  test('C72 a request context with parts missing is survived', () => {
+describe('an event of payload 2.0', () => {
+  test('a request context with parts missing does no harm (C72)', () => {
     for (const http of [null, {}, { method: null, path: null }]) {
       const sent = event({ ...httpEvent({ key: 'K1' }), requestContext: { http } });
       expect(seen(sent, 'idempotency-key')).toMatchObject({ method: '', headers: [['K1']] });
@@ -117,7 +117,7 @@ describe('payload 2.0', () => {
     expect(seen(event({ requestContext: { http: { method: 'POST' } } })).path).toBe('/');
   });
 
-  test('the query is decoded and sorted by name; values of one name keep their order', () => {
+  test('the query is decoded and sorted by name, and values of one name keep their order', () => {
     const { query } = readRequest(httpEvent({ query: 'b=2&a=x%20y&b=1&c&a=%26' }));
     expect(query).toEqual([
       ['a', 'x y'],
@@ -128,12 +128,12 @@ describe('payload 2.0', () => {
     ]);
   });
 
-  test('without a query string there is no query', () => {
+  test('a missing query string is no query', () => {
     expect(seen(event({ ...httpEvent({}), rawQueryString: undefined })).query).toEqual([]);
   });
 });
 
-describe('payload 1.0', () => {
+describe('an event of payload 1.0', () => {
   test('multiValueHeaders is the complete map', () => {
     const sent = event({
       ...restEvent({}),
@@ -165,7 +165,7 @@ describe('payload 1.0', () => {
     [null, { a: undefined }, [['a', '']]],
     [null, null, []],
     [undefined, undefined, []],
-  ])('the query of %j and %j', (multi, single, query) => {
+  ])('the query is read from %j and %j', (multi, single, query) => {
     const sent = {
       ...restEvent({}),
       multiValueQueryStringParameters: multi,
@@ -174,7 +174,7 @@ describe('payload 1.0', () => {
     expect(seen(event(sent)).query).toEqual(query);
   });
 
-  test('C72 an event with nothing in it but a method is an empty request', () => {
+  test('an event with nothing in it but a method is an empty request (C72)', () => {
     expect(seen(event({ httpMethod: '' }), 'idempotency-key')).toEqual({
       method: '',
       path: '/',
@@ -195,12 +195,12 @@ test.each<[string, unknown]>([
   ['text', 'POST /'],
   ['a number', 7],
   ['a list', []],
-])('library S10 P5: an event of %s is no HTTP request, and that is said', (_, sent) => {
+])('an event of %s is no HTTP request, and the error says so (library S10)', (_, sent) => {
   expect(() => readRequest(sent as HttpEvent)).toThrow(NotHttpError);
   expect(() => readRequest(sent as HttpEvent)).toThrow(/no HTTP request/);
 });
 
-describe('library S5, core 13: a body that is no text any more', () => {
+describe('a body that is no text any more (core 13, library S5)', () => {
   test.each<[string, unknown]>([
     ['an object', { amount: 1 }],
     ['a list', [{ amount: 1 }]],
@@ -208,7 +208,7 @@ describe('library S5, core 13: a body that is no text any more', () => {
     ['bytes', Buffer.from('x')],
     ['a number', 7],
     ['false', false],
-  ])('as %s is refused, and it is said where the parser belongs', (_, body) => {
+  ])('a body that is %s is refused, and the error says where the parser belongs', (_, body) => {
     for (const eventOf of [httpEvent, restEvent]) {
       expect(() => readRequest(event({ ...eventOf({}), body }))).toThrow(
         /idempotency\(\) must come before the body parser: it hashes the body as it was sent/,

@@ -106,8 +106,8 @@ const GIVEN: Record<string, Given> = {
   },
 };
 
-describe.each(Object.entries(GIVEN))('%s', (name, { start, make, bad, good }) => {
-  test.each(bad)('C119: %j is refused at start, and not shown', (url, why) => {
+describe.each(Object.entries(GIVEN))('the setting %s', (name, { start, make, bad, good }) => {
+  test.each(bad)('the URL %j is refused at start, and not shown (C119)', (url, why) => {
     const message = refusalOf(() => start(url));
     expect(message).toContain(why);
     expect(message.startsWith(`${name} `)).toBe(true);
@@ -116,13 +116,13 @@ describe.each(Object.entries(GIVEN))('%s', (name, { start, make, bad, good }) =>
     expect(message).not.toContain('1234');
   });
 
-  test.each(good)('%s is taken', (url) => {
+  test.each(good)('the URL %s is accepted', (url) => {
     start(url);
     make?.(url);
   });
 
   if (make)
-    test.each(bad)('C119: a client is not made of %j', (url, why) => {
+    test.each(bad)('a client is not made of the URL %j (C119)', (url, why) => {
       const message = refusalOf(() => make?.(url));
       expect(message).toContain(why);
       expect(message).toMatch(/^create\w+'s \w+ /);

@@ -22,13 +22,13 @@ const answerOf = (setback: Told, isUnprotected = false) => {
   return { ...response, json: JSON.parse(response.body as string) };
 };
 
-describe.each(all)('%s', (_, setback, status, code) => {
-  test('is told with its status and code', () => {
+describe.each(all)('the setback %s', (_, setback, status, code) => {
+  test('it is answered with its status and code', () => {
     const { statusCode, json } = answerOf(setback);
     expect([statusCode, json.code]).toEqual([status, code]);
   });
 
-  test('has a Retry-After exactly where sending the same request again makes sense', () => {
+  test('it has a Retry-After exactly where sending the same request again makes sense', () => {
     const { headers, json } = answerOf(setback);
     expect(json.retryable).toBe(PROBLEM_KINDS[json.code as keyof typeof PROBLEM_KINDS].retryable);
     if (json.retryable) expect(headers?.['retry-after']).toMatch(/^[12]$/);
@@ -43,7 +43,7 @@ test.each([
   [1, '1'],
   [2, '2'],
   [28, '2'],
-])('with %s s of the lease left, Retry-After is %s', (retryAfterSeconds, expected) => {
+])('with %s s of the lease left, the Retry-After is %s', (retryAfterSeconds, expected) => {
   const setback = {
     kind: 'in-flight',
     ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
@@ -60,7 +60,7 @@ test('a key that is used up points to the state that alone decides', () => {
   expect(nowhere.body).not.toContain('"state"');
 });
 
-test('without a key an unknown outcome is not to be sent again', () => {
+test('an unknown outcome without a key is not to be sent again', () => {
   const { statusCode, headers, json } = answerOf({ kind: 'unknown-outcome', cause }, true);
   expect([statusCode, json.code, json.retryable]).toEqual([503, 'OUTCOME_UNKNOWN', false]);
   expect(headers).not.toHaveProperty('retry-after');

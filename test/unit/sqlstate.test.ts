@@ -35,7 +35,7 @@ describe('the meaning of a code', () => {
     ['42501', 'permanent'],
     ['P0001', 'permanent'],
     [undefined, 'permanent'],
-  ])('%s: %s', (code, meaning) => {
+  ])('the code %s means %s', (code, meaning) => {
     expect(meaningOf(databaseError(code))).toBe(meaning);
   });
 
@@ -50,7 +50,7 @@ describe('the meaning of a code', () => {
   });
 });
 
-describe('a lost connection', () => {
+describe('an error of a lost connection', () => {
   test.each([
     'ECONNREFUSED',
     'ECONNRESET',
@@ -61,7 +61,7 @@ describe('a lost connection', () => {
     'ENETUNREACH',
     'ENOTFOUND',
     'EAI_AGAIN',
-  ])('%s', (code) => {
+  ])('the code %s is a lost connection', (code) => {
     expect(meaningOf(Object.assign(new Error('socket'), { code }))).toBe('connection');
   });
 
@@ -74,7 +74,7 @@ describe('a lost connection', () => {
     'Query read timeout',
     'timeout exceeded when trying to connect',
     'timeout expired',
-  ])('%s', (message) => {
+  ])('the message "%s" is a lost connection', (message) => {
     expect(meaningOf(new Error(message))).toBe('connection');
   });
 });
@@ -87,40 +87,40 @@ test.each([
   ['a string', '40001', undefined],
   ['null', null, undefined],
   ['undefined', undefined, undefined],
-])('%s is none of the database’s', (_, error, meaning) => {
+])('%s is no error of the database', (_, error, meaning) => {
   expect(meaningOf(error)).toBe(meaning);
 });
 
 describe('a definite failure', () => {
-  test('is an ERROR of the server', () => {
+  test('an ERROR of the server is a definite failure', () => {
     expect(isDefiniteFailure(databaseError('40001'))).toBe(true);
   });
 
-  test.each(['FATAL', 'PANIC', '', undefined])('is not one of severity %s', (severity) => {
+  test.each(['FATAL', 'PANIC', '', undefined])('severity %s is no definite failure', (severity) => {
     const error = Object.assign(databaseError('57P01'), { severity });
     expect(isDefiniteFailure(error)).toBe(false);
   });
 
-  test('is not a lost connection', () => {
+  test('a lost connection is no definite failure', () => {
     const error = Object.assign(new Error('x'), { code: 'ECONNRESET', severity: 'ERROR' });
     expect(isDefiniteFailure(error)).toBe(false);
   });
 });
 
-describe('the migrations', () => {
+describe('the errors of the migrations', () => {
   const directory = new URL('../../shared/postgres/migrations/', import.meta.url);
   const sql = readdirSync(directory)
     .map((name) => readFileSync(new URL(name, directory), 'utf8'))
     .join('\n');
 
-  test('raise no SQLSTATE that has no meaning of its own', () => {
+  test('the migrations raise no SQLSTATE that has no meaning of its own', () => {
     const raised = [...sql.matchAll(/\bERRCODE\s*=\s*'([^']+)'/gi)].map(([, code]) => code);
     expect(raised).toEqual(expect.arrayContaining(['IDM01', 'IDM02']));
     const permanent = raised.filter((code) => meaningOf(databaseError(code)) === 'permanent');
     expect(permanent).toEqual([]);
   });
 
-  test('raise by ERRCODE and in no other spelling that this test would miss', () => {
+  test('the migrations raise by ERRCODE, and in no other spelling that this test would miss', () => {
     expect(sql).not.toMatch(/RAISE\s+(?:EXCEPTION\s+)?SQLSTATE/i);
     expect([...sql.matchAll(/\bERRCODE\b/gi)]).toHaveLength(
       [...sql.matchAll(/\bERRCODE\s*=\s*'[^']{5}'/gi)].length,

@@ -30,7 +30,7 @@ test('any text of JavaScript’s comes back, NUL and half a surrogate pair inclu
   expect(encodeStored({ ...response, body })).not.toContain('\0');
 });
 
-test('what is cut off anywhere cannot be read', () => {
+test('a text that is cut off anywhere cannot be read', () => {
   const text = encodeStored(response);
   for (let length = 0; length < text.length; length++) {
     expect(decodeStored(text.slice(0, length))).toBeUndefined();

@@ -13,7 +13,7 @@ const stored = (response: HttpResponse) => toStored(toResponse(response), CAP) a
 const replayOf = (response: HttpResponse) => asReplayed(stored(response), EXPIRES_AT_MS);
 
 describe('what a replay repeats', () => {
-  test.each([200, 201, 202, 204, 303, 400, 402, 409])('C25 the status %i', (statusCode) => {
+  test.each([200, 201, 202, 204, 303, 400, 402, 409])('%i comes back (C25)', (statusCode) => {
     expect(replayOf({ statusCode }).statusCode).toBe(statusCode);
   });
 
@@ -28,19 +28,19 @@ describe('what a replay repeats', () => {
     'Content-Encoding',
     'Content-Disposition',
     'Content-Location',
-  ])('C24 the header %s, in any case', (name) => {
+  ])('a replay has the header %s, in any case (C24)', (name) => {
     for (const spelled of [name, name.toLowerCase(), name.toUpperCase()]) {
       const { headers } = stored({ statusCode: 201, headers: { [spelled]: 'value' } });
       expect(headers).toEqual({ [name.toLowerCase()]: 'value' });
     }
   });
 
-  test('the body, character for character', () => {
+  test('a replay has the body, character for character', () => {
     const body = `${String.fromCharCode(...Array(256).keys())}\ud800"é😀`;
     expect(replayOf({ statusCode: 200, body }).body).toBe(body);
   });
 
-  test('bytes, as the base64 that they came in', () => {
+  test('a replay has bytes as the base64 that they came in', () => {
     const body = Buffer.from([0, 255, 128]).toString('base64');
     expect(replayOf({ statusCode: 200, body, isBase64Encoded: true })).toMatchObject({
       body,
@@ -48,7 +48,7 @@ describe('what a replay repeats', () => {
     });
   });
 
-  test('header values as text', () => {
+  test('a replay has header values as text', () => {
     const headers = { etag: 7, 'content-type': true } as Record<string, number | boolean>;
     expect(stored({ statusCode: 200, headers }).headers).toEqual({
       etag: '7',
@@ -73,7 +73,7 @@ describe('what a replay never repeats', () => {
     'Idempotency-Expires',
     'X-Anything',
     '__proto__',
-  ])('C24 C81 the header %s', (name) => {
+  ])('a replay never has the header %s (C24, C81)', (name) => {
     const response = {
       statusCode: 200,
       headers: Object.fromEntries([[name, 'value']]),
@@ -82,20 +82,20 @@ describe('what a replay never repeats', () => {
     expect(stored(response).headers).toEqual({});
   });
 
-  test('C76 cookies, not one of them', () => {
+  test('a replay has no cookies, not one of them (C76)', () => {
     const response = { statusCode: 200, cookies: ['a=1', 'b=2'] };
     expect(replayOf(response)).not.toHaveProperty('cookies');
     expect(JSON.stringify(replayOf(response))).not.toContain('a=1');
   });
 
-  test('a header that the fresh response did not send either', () => {
+  test('a replay has no header that the fresh response did not send either', () => {
     const headers = { etag: undefined, location: null } as unknown as Record<string, string>;
     expect(stored({ statusCode: 200, headers }).headers).toEqual({});
   });
 });
 
-describe('C77 the same header in two fields', () => {
-  test('is one Location, the single field’s', () => {
+describe('the same header in two fields (C77)', () => {
+  test('two Locations are one, the single field’s', () => {
     const response = {
       statusCode: 201,
       headers: { location: '/one' },
@@ -104,26 +104,26 @@ describe('C77 the same header in two fields', () => {
     expect(stored(response).headers).toEqual({ location: '/one' });
   });
 
-  test('is one ETag, the first of several values', () => {
+  test('two ETags are one, the first of several values', () => {
     const response = { statusCode: 200, multiValueHeaders: { ETag: ['"1"', '"2"'] } };
     expect(stored(response).headers).toEqual({ etag: '"1"' });
   });
 
-  test('is a list of links', () => {
+  test('two Links are one list of links', () => {
     const response = { statusCode: 200, multiValueHeaders: { Link: ['</a>', '</b>'], ETag: [] } };
     expect(stored(response).headers).toEqual({ link: '</a>, </b>' });
   });
 });
 
-describe('the cap', () => {
-  test('counts bytes: at it the body is kept, over it a tombstone', () => {
+describe('the cap on a stored body', () => {
+  test('the cap counts bytes: a body at it is kept, and one over it becomes a tombstone', () => {
     expect(stored({ statusCode: 200, body: 'a'.repeat(1000) }).body).toHaveLength(1000);
     expect(stored({ statusCode: 200, body: 'a'.repeat(1001) })).toBe('tombstone');
     expect(stored({ statusCode: 200, body: 'é'.repeat(500) }).body).toHaveLength(500);
     expect(stored({ statusCode: 200, body: 'é'.repeat(501) })).toBe('tombstone');
   });
 
-  test('does not mind a body that is missing', () => {
+  test('the cap does not mind a body that is missing', () => {
     expect(toStored({ statusCode: 204 }, 1)).toEqual({
       statusCode: 204,
       headers: {},
@@ -152,7 +152,7 @@ describe('what the contract adds', () => {
     });
   });
 
-  test('without a key there is no expiry', () => {
+  test('a response without a key has no expiry', () => {
     expect(asFresh({ statusCode: 200 }, undefined).headers).toEqual({});
   });
 
@@ -178,7 +178,7 @@ describe('what the contract adds', () => {
 });
 
 describe('what the work may return', () => {
-  test('a response, unchanged, in a copy that the work cannot change any more', () => {
+  test('a response goes out unchanged, in a copy that the work cannot change any more', () => {
     const response = {
       statusCode: 200,
       headers: { etag: '"1"', 'X-Number': 1 },
@@ -197,7 +197,7 @@ describe('what the work may return', () => {
     expect(judged).toEqual(before);
   });
 
-  test('a Problem, for the response that carries it', () => {
+  test('a Problem goes out as the response that carries it', () => {
     const response = toResponse(new Problem(INSUFFICIENT_COINS, 'x'), 'https://p.example/');
     expect(response.statusCode).toBe(402);
     expect(JSON.parse(response.body as string).type).toBe('https://p.example/insufficient-coins');
@@ -210,8 +210,8 @@ describe('what the work may return', () => {
     ['no status', { body: 'ok' }],
     ['a status that is text', { statusCode: '200' }],
     ['a status below 100', { statusCode: 99 }],
-    ['C124 a status that only announces', { statusCode: 103 }],
-    ['C124 a status of 199', { statusCode: 199 }],
+    ['a status that only announces (C124)', { statusCode: 103 }],
+    ['a status of 199 (C124)', { statusCode: 199 }],
     ['a status of 600', { statusCode: 600 }],
     ['a status between two', { statusCode: 200.5 }],
     ['a status that is no number', { statusCode: Number.NaN }],
@@ -224,11 +224,11 @@ describe('what the work may return', () => {
     ['bytes', Buffer.from('x')],
     ['an object', { a: 1 }],
     ['null', null],
-  ])('C80 a body that is %s is refused loudly', (_, body) => {
+  ])('a body that is %s is refused loudly (C80)', (_, body) => {
     expect(() => toResponse({ statusCode: 200, body } as never)).toThrow(/must be a string/);
   });
 
-  test('library P1: a body that is no string is told what makes one of it', () => {
+  test('the error for a body that is no string says what makes one of it (library P1)', () => {
     expect(() => toResponse({ statusCode: 200, body: { a: 1 } } as never)).toThrow(
       /JSON\.stringify.*base64/,
     );
@@ -264,19 +264,19 @@ describe('what the work may return', () => {
     ['a cookie with a line break', { cookies: ['a=1\r\nb: c'] }, /cookies/],
     ['isBase64Encoded that is text', { isBase64Encoded: 'true' }, /isBase64Encoded/],
     ['a BigInt elsewhere', { extra: 1n }, /what JSON can carry/],
-  ])('C124 core 3: headers that are %s are refused', (_, part, message) => {
+  ])('headers that are %s are refused (C124, core 3)', (_, part, message) => {
     const judge = () => toResponse({ statusCode: 200, body: 'x', ...part } as never);
     expect(judge).toThrow(TypeError);
     expect(judge).toThrow(message);
   });
 
-  test('C124 a cycle is refused, and none of its values is told', () => {
+  test('a cycle is refused, and none of its values is shown (C124)', () => {
     const cycle: Record<string, unknown> = { statusCode: 200, secret: 'hunter2' };
     cycle['self'] = cycle;
     expect(() => toResponse(cycle as never)).toThrow(/what JSON can carry/);
   });
 
-  test('core 3: a response that Lambda would not send is refused before it counts', () => {
+  test('a response that Lambda would not send is refused before it counts (core 3)', () => {
     const of = (length: number) => ({ statusCode: 200, body: 'x'.repeat(length) });
     const frame = JSON.stringify(of(0)).length;
     expect(toResponse(of(RESPONSE_BYTES_MAX - frame)).body).toHaveLength(
@@ -288,7 +288,7 @@ describe('what the work may return', () => {
     expect(() => toResponse(escapes)).toThrow(/6 MB/);
   });
 
-  test('core 24: the first answer has no second value of what a replay sends once', () => {
+  test('the first answer has no second value of what a replay sends once (core 24)', () => {
     const judged = toResponse({
       statusCode: 201,
       headers: { location: '/a' },
@@ -302,10 +302,10 @@ describe('what the work may return', () => {
   });
 });
 
-describe('what others have put on an answer that is replaced', () => {
+describe('the headers that others have put on an answer that is replaced', () => {
   const answer = { statusCode: 201, headers: { ETag: '"1"' }, body: 'x' };
 
-  test('is kept where it belongs to the exchange', () => {
+  test('they are kept where they belong to the exchange', () => {
     const other = {
       statusCode: 200,
       headers: {
@@ -328,7 +328,7 @@ describe('what others have put on an answer that is replaced', () => {
     });
   });
 
-  test.each([undefined, null, 'text', 7, {}, { headers: null }])('and %j has none', (other) => {
+  test.each([undefined, null, 'text', 7, {}, { headers: null }])('%j has none of them', (other) => {
     expect(withHeadersOf(other, answer)).toEqual(answer);
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { transactionControlIn } from '../../shared/postgres/transaction-control.ts';
 
-describe('C115: a statement that ends or begins a transaction is recognised in any spelling', () => {
+describe('a statement that ends or begins a transaction is recognised in any spelling (C115)', () => {
   test.each([
     ['COMMIT', 'COMMIT'],
     ['commit;', 'COMMIT'],
@@ -22,12 +22,12 @@ describe('C115: a statement that ends or begins a transaction is recognised in a
     ['SET search_path = x', 'SET'],
     ['set session authorization x', 'SET'],
     ['RESET role', 'RESET'],
-  ])('%j is %s', (text, control) => {
+  ])('the text %j says %s', (text, control) => {
     expect(transactionControlIn(text)).toBe(control);
   });
 });
 
-describe('C115: what neither ends nor begins a transaction passes', () => {
+describe('a statement that neither ends nor begins a transaction passes (C115)', () => {
   test.each([
     'SELECT 1',
     'select 1;',
@@ -55,7 +55,7 @@ describe('C115: what neither ends nor begins a transaction passes', () => {
     'CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END',
     'SELECT $1; SELECT $2',
     '/* COMMIT',
-  ])('%j', (text) => {
+  ])('the text %j passes', (text) => {
     expect(transactionControlIn(text)).toBeUndefined();
   });
 });
