@@ -8,17 +8,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import * as z from 'zod/mini';
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
+import { dynamoWork } from '../../shared/dynamodb/index.ts';
+import { type HttpResponse, Problem } from '../../shared/index.ts';
+import type { Tx } from '../../shared/postgres/index.ts';
 import {
   createDynamoService,
   createService,
-  dynamoWork,
   type Handler,
-  type HttpResponse,
   loadConfig,
-  Problem,
   type Service,
-  type Tx,
-} from '../../shared/index.ts';
+} from '../../shared/service/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { createTestTable, dynamodbUrl, type TestTable } from '../support/dynamodb.ts';
 import { type FaultProxy, startFaultProxy } from '../support/fault-proxy.ts';

@@ -1,11 +1,6 @@
 import { inject } from 'vitest';
-import {
-  type DynamoTx,
-  dynamoStore,
-  dynamoWork,
-  redisResponseCache,
-  type Write,
-} from '../../shared/index.ts';
+import { type DynamoTx, dynamoStore, dynamoWork, type Write } from '../../shared/dynamodb/index.ts';
+import { redisResponseCache } from '../../shared/redis/index.ts';
 import { createTestTable, dynamodbUrl, tableAt } from '../support/dynamodb.ts';
 import { startHttpFaultProxy } from '../support/http-fault-proxy.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';

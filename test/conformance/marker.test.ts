@@ -1,5 +1,6 @@
 import { inject } from 'vitest';
-import { markerStore, redisFastPath, type Tx } from '../../shared/index.ts';
+import { markerStore, type Tx } from '../../shared/postgres/index.ts';
+import { redisFastPath } from '../../shared/redis/index.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';

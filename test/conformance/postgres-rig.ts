@@ -1,12 +1,7 @@
 /** What the rigs of the stores in Postgres have in common. */
-import {
-  createDatabase,
-  type Database,
-  type FastPath,
-  type RedisClient,
-  type Store,
-  type Tx,
-} from '../../shared/index.ts';
+import type { FastPath, Store } from '../../shared/index.ts';
+import { createDatabase, type Database, type Tx } from '../../shared/postgres/index.ts';
+import type { RedisClient } from '../../shared/redis/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seenBlocked } from '../support/waiting.ts';
 import type { OpenRig, RedisMode } from './rig.ts';

@@ -1,5 +1,6 @@
 import { inject } from 'vitest';
-import { type RecordTx, recordStore, redisResponseCache } from '../../shared/index.ts';
+import { type RecordTx, recordStore } from '../../shared/postgres/index.ts';
+import { redisResponseCache } from '../../shared/redis/index.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';

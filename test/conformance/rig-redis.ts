@@ -2,7 +2,8 @@
 import { inject } from 'vitest';
 import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
-import { createRedis, type FastPath, NO_FAST_PATH, type RedisClient } from '../../shared/index.ts';
+import { type FastPath, NO_FAST_PATH } from '../../shared/index.ts';
+import { createRedis, type RedisClient } from '../../shared/redis/index.ts';
 import { startRedisCluster } from '../support/redis-cluster.ts';
 import type { RedisMode } from './rig.ts';
 

@@ -7,16 +7,18 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
 import {
   type FastPathMode,
-  type Handler,
   type HttpEvent,
   type HttpResponse,
+  Problem,
+} from '../../shared/index.ts';
+import {
   idempotency,
   type KeyMode,
   type OnceContext,
-  Problem,
   problemResponses,
   type Report,
-} from '../../shared/index.ts';
+} from '../../shared/lambda/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import {
   type Answer,
   answerOf,

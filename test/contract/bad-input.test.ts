@@ -1,7 +1,7 @@
 /** Whatever is wrong with a request: the right refusal, and no claim left behind. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { spendCoins } from '../../functions/players/spend-coins.ts';
-import { createService, loadConfig } from '../../shared/index.ts';
+import { createService, loadConfig } from '../../shared/service/index.ts';
 import { markersOf, playerOf, seedPlayer } from '../support/database.ts';
 import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';

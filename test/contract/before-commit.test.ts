@@ -13,20 +13,19 @@ import {
 import {
   type FastPath,
   type FastPathMode,
-  type Handler,
   type HttpEvent,
   type HttpResponse,
-  idempotency,
-  markerStore,
   NO_FAST_PATH,
+  type Store,
+} from '../../shared/index.ts';
+import {
+  idempotency,
   type OnceContext,
   problemResponses,
-  type RecordTx,
   type Report,
-  recordStore,
-  type Store,
-  type Tx,
-} from '../../shared/index.ts';
+} from '../../shared/lambda/index.ts';
+import { markerStore, type RecordTx, recordStore, type Tx } from '../../shared/postgres/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { captureOutput } from '../support/output.ts';
 import { httpEvent, newKey } from '../support/requests.ts';

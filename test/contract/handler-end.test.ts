@@ -5,22 +5,22 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import {
-  createDatabase,
   type FastPath,
-  type Handler,
   type HttpEvent,
   type HttpResponse,
-  idempotency,
-  markerStore,
   NO_FAST_PATH,
-  type OnceContext,
   Problem,
-  problemResponses,
-  type Report,
   type Store,
-  type Tx,
   type Work,
 } from '../../shared/index.ts';
+import {
+  idempotency,
+  type OnceContext,
+  problemResponses,
+  type Report,
+} from '../../shared/lambda/index.ts';
+import { createDatabase, markerStore, type Tx } from '../../shared/postgres/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { answerOf, httpEvent, lambdaContext, newKey } from '../support/requests.ts';
 import { ask, openRoad, type Road } from './support.ts';

@@ -1,18 +1,11 @@
 /** The middleware among middlewares of somebody else's. */
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  createRedis,
-  type Handler,
-  type HttpEvent,
-  type HttpResponse,
-  idempotency,
-  markerStore,
-  type OnceContext,
-  problemResponses,
-  redisFastPath,
-  type Tx,
-} from '../../shared/index.ts';
+import type { HttpEvent, HttpResponse } from '../../shared/index.ts';
+import { idempotency, type OnceContext, problemResponses } from '../../shared/lambda/index.ts';
+import { markerStore, type Tx } from '../../shared/postgres/index.ts';
+import { createRedis, redisFastPath } from '../../shared/redis/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey } from '../support/requests.ts';

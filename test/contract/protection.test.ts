@@ -4,7 +4,9 @@
  */
 import middy from '@middy/core';
 import { describe, expect, test } from 'vitest';
-import { type Handler, type HttpEvent, Problem, problemResponses } from '../../shared/index.ts';
+import { type HttpEvent, Problem } from '../../shared/index.ts';
+import { problemResponses } from '../../shared/lambda/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import { httpEvent, newKey, type RequestOptions } from '../support/requests.ts';
 import { parseServerlessYml, readServerlessYml } from '../support/serverless-yml.ts';
 import { ask } from './support.ts';

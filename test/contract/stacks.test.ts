@@ -6,19 +6,15 @@ import httpJsonBodyParser from '@middy/http-json-body-parser';
 import validator from '@middy/validator';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
+import { type HttpEvent, type HttpResponse, NO_FAST_PATH, Problem } from '../../shared/index.ts';
 import {
-  type Handler,
-  type HttpEvent,
-  type HttpResponse,
   idempotency,
-  markerStore,
-  NO_FAST_PATH,
   type OnceContext,
-  Problem,
   problemResponses,
   type Report,
-  type Tx,
-} from '../../shared/index.ts';
+} from '../../shared/lambda/index.ts';
+import { markerStore, type Tx } from '../../shared/postgres/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';
 import { ask, openRoad, type Road } from './support.ts';

@@ -2,13 +2,13 @@ import { Redis } from 'ioredis';
 import { expect, inject } from 'vitest';
 import { spendCoins } from '../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../functions/players/transfer-coins.ts';
+import type { HttpEvent } from '../../shared/index.ts';
 import {
   createService,
   type Handler,
-  type HttpEvent,
   loadConfig,
   type Service,
-} from '../../shared/index.ts';
+} from '../../shared/service/index.ts';
 import {
   createTestDatabase,
   markersOf,

@@ -2,7 +2,9 @@ import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import * as z from 'zod/mini';
 import { createPurchase } from '../../functions/purchases/create-purchase.ts';
 import { getPurchase } from '../../functions/purchases/get-purchase.ts';
-import type { Handler, HttpResponse, RecordTx } from '../../shared/index.ts';
+import type { HttpResponse } from '../../shared/index.ts';
+import type { RecordTx } from '../../shared/postgres/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 import {
   createTestDatabase,
   openSession,

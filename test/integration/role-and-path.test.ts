@@ -1,6 +1,7 @@
 /** Work that changes the schema it searches, or the role it acts as, for its transaction. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { HttpResponse, Tx } from '../../shared/index.ts';
+import type { HttpResponse } from '../../shared/index.ts';
+import type { Tx } from '../../shared/postgres/index.ts';
 import {
   createTestDatabase,
   openSession,

@@ -2,16 +2,13 @@
 import * as z from 'zod/mini';
 import { awardBadge } from '../../functions/badges/award-badge.ts';
 import { getBadges } from '../../functions/badges/get-badges.ts';
+import { dynamoWork, type Item, type Proposal, type Reader } from '../../shared/dynamodb/index.ts';
 import {
   createDynamoService,
   type DynamoService,
-  dynamoWork,
   type Handler,
-  type Item,
   loadConfig,
-  type Proposal,
-  type Reader,
-} from '../../shared/index.ts';
+} from '../../shared/service/index.ts';
 import { createTestTable, type TestTable } from './dynamodb.ts';
 import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
 import { PATIENT } from './patience.ts';

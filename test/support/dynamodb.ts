@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { DeleteTableCommand, PutItemCommand, paginateScan } from '@aws-sdk/client-dynamodb';
 import { inject, test } from 'vitest';
 import { prepareTable } from '../../infra/local/dynamodb-table.ts';
-import { createTable, type Item, type Table } from '../../shared/index.ts';
+import { createTable, type Item, type Table } from '../../shared/dynamodb/index.ts';
 import { eventually } from './waiting.ts';
 
 /** It may have to be fetched first. */

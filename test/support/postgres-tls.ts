@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder, unprivilegedIdentity } from '../../infra/local/run-folder.ts';
-import { migrate } from '../../shared/index.ts';
+import { migrate } from '../../shared/postgres/index.ts';
 import { createAuthority } from './certificates.ts';
 
 export interface TlsPostgres {

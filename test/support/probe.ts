@@ -1,5 +1,7 @@
 import * as z from 'zod/mini';
-import type { Handler, HttpResponse, Service, Tx, Work } from '../../shared/index.ts';
+import type { HttpResponse, Work } from '../../shared/index.ts';
+import type { Tx } from '../../shared/postgres/index.ts';
+import type { Handler, Service } from '../../shared/service/index.ts';
 
 export const DONE: HttpResponse = { statusCode: 200, body: 'done' };
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { APIGatewayProxyEvent, APIGatewayProxyEventV2, Context } from 'aws-lambda';
-import type { Handler, HttpEvent, HttpResponse } from '../../shared/index.ts';
+import type { HttpEvent, HttpResponse } from '../../shared/index.ts';
+import type { Handler } from '../../shared/service/index.ts';
 
 export interface RequestOptions {
   readonly method?: string;

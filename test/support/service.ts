@@ -1,5 +1,5 @@
 import { onTestFinished } from 'vitest';
-import { createService, loadConfig, type Service } from '../../shared/index.ts';
+import { createService, loadConfig, type Service } from '../../shared/service/index.ts';
 import type { TestDatabase } from './database.ts';
 import { TEST_NAMESPACE } from './redis.ts';
 

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { idempotency, NO_FAST_PATH, problemResponses } from '../../shared/index.ts';
+import { NO_FAST_PATH } from '../../shared/index.ts';
+import { idempotency, problemResponses } from '../../shared/lambda/index.ts';
 import { type Config, loadConfig } from '../../shared/service/config.ts';
 import {
   type MutationParts,

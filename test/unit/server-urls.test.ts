@@ -1,6 +1,7 @@
 /** URLs of servers are judged when they are given, and never repeated. */
 import { describe, expect, test } from 'vitest';
-import { createDatabase, createRedis } from '../../shared/index.ts';
+import { createDatabase } from '../../shared/postgres/index.ts';
+import { createRedis } from '../../shared/redis/index.ts';
 import { ConfigError, loadConfig } from '../../shared/service/config.ts';
 
 const PASSWORD = 'hunter2';

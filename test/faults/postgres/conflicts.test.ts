@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../../functions/players/transfer-coins.ts';
-import { compareAndSwap, type HttpResponse, STALE } from '../../../shared/index.ts';
+import type { HttpResponse } from '../../../shared/index.ts';
+import { compareAndSwap, STALE } from '../../../shared/postgres/index.ts';
 import {
   createTestDatabase,
   markersOf,

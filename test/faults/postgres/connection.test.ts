@@ -11,10 +11,11 @@ import {
 } from 'vitest';
 import { startPostgres } from '../../../infra/local/postgres.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { migrate, type Service } from '../../../shared/index.ts';
 import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import { migrate } from '../../../shared/postgres/index.ts';
 import { claimMarker, markOfMarker } from '../../../shared/postgres/markers.ts';
 import type { Send } from '../../../shared/postgres/transaction.ts';
+import type { Service } from '../../../shared/service/index.ts';
 import {
   createTestDatabase,
   markersOf,

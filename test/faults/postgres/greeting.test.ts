@@ -6,8 +6,9 @@ import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test }
 import { startPostgres } from '../../../infra/local/postgres.ts';
 import { projectFolder } from '../../../infra/local/project.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { markerStore, migrate, type Service } from '../../../shared/index.ts';
+import { markerStore, migrate } from '../../../shared/postgres/index.ts';
 import { acquire } from '../../../shared/postgres/pool.ts';
+import type { Service } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { DONE, probe, takeCoin } from '../../support/probe.ts';

@@ -17,8 +17,8 @@ import {
   vi,
 } from 'vitest';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { createPurge, loadConfig } from '../../../shared/index.ts';
 import { databasePassword } from '../../../shared/postgres/rds-token.ts';
+import { createPurge, loadConfig } from '../../../shared/service/index.ts';
 import { createAuthority } from '../../support/certificates.ts';
 import { startTlsPostgres, type TlsPostgres } from '../../support/postgres-tls.ts';
 import { probe, takeCoin } from '../../support/probe.ts';

@@ -2,7 +2,9 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { health } from '../../../functions/operations/health.ts';
 import { getPlayer } from '../../../functions/players/get-player.ts';
-import type { Handler, HttpResponse, RecordTx, Service } from '../../../shared/index.ts';
+import type { HttpResponse } from '../../../shared/index.ts';
+import type { RecordTx } from '../../../shared/postgres/index.ts';
+import type { Handler, Service } from '../../../shared/service/index.ts';
 import {
   createTestDatabase,
   playerOf,

@@ -5,13 +5,8 @@
 
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { INSUFFICIENT_COINS } from '../../../functions/problems.ts';
-import {
-  compareAndSwap,
-  type HttpResponse,
-  Problem,
-  STALE,
-  type Tx,
-} from '../../../shared/index.ts';
+import { type HttpResponse, Problem } from '../../../shared/index.ts';
+import { compareAndSwap, STALE, type Tx } from '../../../shared/postgres/index.ts';
 import {
   createTestDatabase,
   markersOf,

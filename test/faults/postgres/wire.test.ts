@@ -8,7 +8,7 @@ import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../../functions/players/transfer-coins.ts';
 import { createPurchase } from '../../../functions/purchases/create-purchase.ts';
 import { getPurchase } from '../../../functions/purchases/get-purchase.ts';
-import { createPurge, type Handler, loadConfig } from '../../../shared/index.ts';
+import { createPurge, type Handler, loadConfig } from '../../../shared/service/index.ts';
 import { createTestDatabase, seedPlayer, type TestDatabase } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { newKey, type RequestOptions, send } from '../../support/requests.ts';

@@ -4,7 +4,7 @@ import type { Cluster } from 'ioredis';
 import { afterAll, afterEach, beforeAll, vi } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import type { Mutation } from '../../../shared/core/contract.ts';
-import { createRedis } from '../../../shared/index.ts';
+import { createRedis } from '../../../shared/redis/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { ENTRIES } from '../../support/redis.ts';
 import {

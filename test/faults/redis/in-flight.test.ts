@@ -2,18 +2,11 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import type { Context } from 'aws-lambda';
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import {
-  createRedis,
-  type HttpEvent,
-  type HttpResponse,
-  idempotency,
-  markerStore,
-  type OnceContext,
-  Problem,
-  problemResponses,
-  redisFastPath,
-} from '../../../shared/index.ts';
+import { type HttpEvent, type HttpResponse, Problem } from '../../../shared/index.ts';
+import { idempotency, type OnceContext, problemResponses } from '../../../shared/lambda/index.ts';
+import { markerStore } from '../../../shared/postgres/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
+import { createRedis, redisFastPath } from '../../../shared/redis/index.ts';
 import { ANSWER_MARGIN_MS, working } from '../../support/patience.ts';
 import { TEST_NAMESPACE } from '../../support/redis.ts';
 import { answerOf, httpEvent, send } from '../../support/requests.ts';

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import type { FastPath, Mutation } from '../../../shared/core/contract.ts';
-import { createRedis, redisFastPath, redisResponseCache } from '../../../shared/index.ts';
+import { createRedis, redisFastPath, redisResponseCache } from '../../../shared/redis/index.ts';
 import { createTestDatabase, seedPlayer } from '../../support/database.ts';
 import { send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';

@@ -11,15 +11,11 @@ import {
 } from 'vitest';
 import * as z from 'zod/mini';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import {
-  type FastPath,
-  type Handler,
-  type HttpResponse,
-  redisFastPath,
-  type Service,
-} from '../../../shared/index.ts';
+import type { FastPath, HttpResponse } from '../../../shared/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
 import type { RedisClient } from '../../../shared/redis/client.ts';
+import { redisFastPath } from '../../../shared/redis/index.ts';
+import type { Handler, Service } from '../../../shared/service/index.ts';
 import {
   createTestDatabase,
   markersOf,

@@ -15,9 +15,9 @@ import {
   vi,
 } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import { createRedis } from '../../../shared/index.ts';
 import { connected } from '../../../shared/redis/client.ts';
 import { cacheToken } from '../../../shared/redis/elasticache-token.ts';
+import { createRedis } from '../../../shared/redis/index.ts';
 import { cacheRights } from '../../support/cache-rights.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { ENTRIES, TEST_NAMESPACE } from '../../support/redis.ts';

@@ -8,11 +8,11 @@ import {
   test,
   vi,
 } from 'vitest';
-import { createPurge, loadConfig, type Purge } from '../../../shared/index.ts';
 import type { Queryable } from '../../../shared/postgres/pool.ts';
 import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import type { Course } from '../../../shared/postgres/purge/sweeps.ts';
 import { runSweeps } from '../../../shared/postgres/purge/worker.ts';
+import { createPurge, loadConfig, type Purge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';

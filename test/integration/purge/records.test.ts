@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { createPurge, loadConfig } from '../../../shared/index.ts';
 import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import {
   completedRecords,
@@ -7,6 +6,7 @@ import {
   sweepAbandonedRecords,
 } from '../../../shared/postgres/purge/record-sweeps.ts';
 import { sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
+import { createPurge, loadConfig } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 import { purgePool } from './support.ts';

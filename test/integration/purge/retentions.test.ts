@@ -5,17 +5,15 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import {
   createDatabase,
-  createPurge,
   type Database,
-  loadConfig,
   markerStore,
   migrate,
-  type PurgeAnswer,
   recordStore,
-} from '../../../shared/index.ts';
+} from '../../../shared/postgres/index.ts';
 import { acquire } from '../../../shared/postgres/pool.ts';
 import { deleteSpan, deleteUnlocked } from '../../../shared/postgres/purge/batch.ts';
 import { deleteAbandonedRecords } from '../../../shared/postgres/purge/record-sweeps.ts';
+import { createPurge, loadConfig, type PurgeAnswer } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';

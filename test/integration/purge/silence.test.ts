@@ -3,7 +3,7 @@
  * befalls one table keeps no other from its turn.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { createPurge, loadConfig, type Purge } from '../../../shared/index.ts';
+import { createPurge, loadConfig, type Purge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { lambdaContext } from '../../support/requests.ts';

@@ -3,8 +3,8 @@
  * DateStyle but ISO, Postgres writes IST or CST and reads another zone than it wrote.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { createPurge, loadConfig } from '../../../shared/index.ts';
 import { fromMicros, toMicros } from '../../../shared/postgres/microseconds.ts';
+import { createPurge, loadConfig } from '../../../shared/service/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { insertMarkers, KEPT_MINUTES, markersLeft } from './support.ts';
 
