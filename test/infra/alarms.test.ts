@@ -86,7 +86,7 @@ test('ApiErrorsAlarm goes off at more than five 5xx in three of five minutes', (
   expect(isInAlarm(alarm(id), times(5, []))).toBe(false);
 });
 
-test.each(steps)('FastPathFailuresAlarm: %s fails more than ten times a minute', async (step) => {
+test.each(steps)('FastPathFailuresAlarm goes off when %s fails often', async (step) => {
   const one = await emittedBy(() => fastPathFailure(step));
   const many = times(11, one).flat();
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many))).toBe(true);

@@ -49,7 +49,7 @@ async function cloudFormation(answer: (n: number) => { status: number } = () => 
   return { ...server, answers };
 }
 
-test('an empty database is migrated and CloudFormation hears SUCCESS', async () => {
+test('an empty database is migrated and CloudFormation is told SUCCESS', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const waiting = await cloudFormation();
@@ -124,7 +124,7 @@ test('both roles of the service log in with tokens where there is a role rds_iam
   expect(await migrate({}, context)).toEqual({ applied: [], iamLogins });
 });
 
-test('a migration that fails is rolled back, and CloudFormation hears why', async () => {
+test('a migration that fails is rolled back, and CloudFormation is told why', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const broken = await copyOfMigrations();

@@ -69,7 +69,7 @@ describe('idempotency() judges its options when it is made (library S12)', () =>
     expect(made(changed)).toThrow(message);
   });
 
-  test('every fault is named at once, and no text that may be secret', () => {
+  test('every fault is named at once, and no text that may be secret is shown', () => {
     const url = 'postgres://app:hunter2@db/app';
     expect(made({ store: url, keyMode: undefined, stateUrl: 1 })).toThrow(
       /store .* a string .*keyMode .*stateUrl/,

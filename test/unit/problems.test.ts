@@ -91,11 +91,11 @@ test('an unknown outcome without a key is not retryable, whatever its code says'
   expect(bodyOf(problemResponse(problem)).retryable).toBe(false);
 });
 
-describe('defineProblems', () => {
+describe("problems of a service's own", () => {
   const kind = { status: 409, title: 'Out of stock', retryable: true };
   const { OUT_OF_STOCK } = defineProblems({ OUT_OF_STOCK: kind });
 
-  test('gives a problem that is answered as one of the library', () => {
+  test('defineProblems gives a problem that is answered as one of the library', () => {
     const problem = new Problem(OUT_OF_STOCK, 'None left.', {
       retryAfterSeconds: 1,
       members: { left: 0 },
@@ -117,7 +117,7 @@ describe('defineProblems', () => {
     expect([problem.statusCode, problem.message]).toEqual([409, 'OUT_OF_STOCK: None left.']);
   });
 
-  test('gives an outcome that is none of the library', () => {
+  test('defineProblems gives an outcome that is none of the library', () => {
     expect(problemOutcome(new Problem(OUT_OF_STOCK, ''))).toBe('own_out_of_stock');
     const { FRESH } = defineProblems({ FRESH: kind });
     expect(problemOutcome(new Problem(FRESH, ''))).toBe('own_fresh');
@@ -135,12 +135,12 @@ describe('defineProblems', () => {
     ['no title', { ODD: { ...kind, title: '' } }, /ODD: title must be/],
     ['no retryable', { ODD: { status: 409, title: 'Odd' } }, /ODD: retryable must be/],
     ['a member that nobody reads', { ODD: { ...kind, code: 'X' } }, /ODD: there is no code/],
-  ])('refuses %s', (_, kinds, why) => {
+  ])('defineProblems refuses %s', (_, kinds, why) => {
     expect(() => defineProblems(kinds as never)).toThrow(TypeError);
     expect(() => defineProblems(kinds as never)).toThrow(why);
   });
 
-  test('alone makes what Problem takes: the types refuse the rest, and so does the constructor', () => {
+  test('Problem takes what defineProblems has made, and types and constructor refuse the rest', () => {
     // @ts-expect-error: it is no code of the library.
     expect(() => new Problem('OUT_OF_STOCK', '')).toThrow(/make one of your own/);
     // @ts-expect-error: nobody has judged it.

@@ -62,7 +62,7 @@ test.each([
   ['headers', ['etag']],
   ['body', null],
   ['isBase64Encoded', 'false'],
-  // core 22: whoever can write to the store could set a cookie with an answer of ours.
+  // Whoever can write to the store could set a cookie with an answer of ours.
   ['statusCode', 99_999.5],
   ['statusCode', 103],
   ['statusCode', 500],
@@ -70,6 +70,6 @@ test.each([
   ['headers', { 'x-anything': '1' }],
   ['headers', { ETag: '"1"' }],
   ['headers', { etag: '"1"\r\nset-cookie: a=1' }],
-])('a response whose %s is %j cannot be read', (member, value) => {
+])('a response whose %s is %j cannot be read (core 22)', (member, value) => {
   expect(decodeStored(encodeStored({ ...response, [member]: value }))).toBeUndefined();
 });

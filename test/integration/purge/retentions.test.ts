@@ -95,7 +95,7 @@ async function recordsLeft(): Promise<string[]> {
 }
 
 describe('a connection that claims (core 1)', () => {
-  test('a connection raises what its stores promise, in the round trip of its greeting (core 1)', async () => {
+  test('a connection raises what its stores promise, in the round trip of its greeting', async () => {
     const proxy = await startFaultProxy(db.apiUrl);
     onTestFinished(() => proxy.close());
     const none = openDatabase(proxy.url);
@@ -109,7 +109,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await promised()).toEqual({ [MARKERS]: 24 * HOUR_MS, [RECORDS]: 72 * HOUR_MS });
   });
 
-  test('a connection never lowers it, and the greatest of several stores counts (core 1)', async () => {
+  test('a connection never lowers it, and the greatest of several stores counts', async () => {
     const database = openDatabase();
     for (const hours of [2, 24, 1]) markerStore({ database, retentionMs: hours * HOUR_MS });
     await connect(database);
@@ -120,7 +120,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await promised()).toEqual({ [MARKERS]: 24 * HOUR_MS, [RECORDS]: 0 });
   });
 
-  test('a connection writes nothing where it raises nothing (core 1)', async () => {
+  test('a connection writes nothing where it raises nothing', async () => {
     const first = openDatabase();
     markerStore({ database: first, retentionMs: HOUR_MS });
     await connect(first);
@@ -131,7 +131,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await version()).toEqual(before);
   });
 
-  test('a connection waits for nobody where it raises nothing (core 1)', async () => {
+  test('a connection waits for nobody where it raises nothing', async () => {
     const first = openDatabase();
     markerStore({ database: first, retentionMs: HOUR_MS });
     await connect(first);
@@ -146,7 +146,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await promised()).toMatchObject({ [MARKERS]: HOUR_MS });
   });
 
-  test('one of many connections that raise at once writes, and no other (core 1)', async () => {
+  test('one of many connections that raise at once writes, and no other', async () => {
     const own = await createTestDatabase();
     onTestFinished(() => own.drop());
     // Fires for each row that is written, by whichever session.
@@ -161,7 +161,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await own.sql('SELECT FROM writes')).toHaveLength(1);
   });
 
-  test('a connection that is open already raises it before the next claim of a store made later (core 1)', async () => {
+  test('a connection that is open already raises it before the next claim of a store made later', async () => {
     const database = openDatabase(db.apiUrl, 1);
     markerStore({ database, retentionMs: HOUR_MS });
     const client = await acquire(database.pool, Date.now() + 20_000);
@@ -180,7 +180,7 @@ describe('a connection that claims (core 1)', () => {
     expect(await promised()).toEqual({ [MARKERS]: 48 * HOUR_MS, [RECORDS]: 72 * HOUR_MS });
   });
 
-  test('a connection that cannot raise it is refused, with what mends it (core 1)', async () => {
+  test('a connection that cannot raise it is refused, with what mends it', async () => {
     const database = openDatabase();
     markerStore({ database, retentionMs: HOUR_MS });
     await db.sql(`DELETE FROM idempotency_retentions WHERE table_name = '${MARKERS}'`);
@@ -192,14 +192,14 @@ describe('a connection that claims (core 1)', () => {
     );
   });
 
-  test('a retention that is no length of time is refused when the store is made (core 1)', () => {
+  test('a retention that is no length of time is refused when the store is made', () => {
     const database = openDatabase();
     for (const retentionMs of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
       expect(() => markerStore({ database, retentionMs })).toThrow(RangeError);
     }
   });
 
-  test("a role that claims has no other right on what was promised, and neither has the purge's (core 1)", async () => {
+  test("a role that claims has no other right on what was promised, and neither has the purge's", async () => {
     for (const url of [db.apiUrl, db.purgeUrl]) {
       const session = await openSession(url);
       await session.query('SELECT FROM idempotency_retentions');
@@ -218,7 +218,7 @@ describe('a connection that claims (core 1)', () => {
     });
   });
 
-  test('a connection is not led elsewhere by the search_path of its session (core 1)', async () => {
+  test('a connection is not led elsewhere by the search_path of its session', async () => {
     const session = await openSession(db.apiUrl);
     await session.query(
       'CREATE TEMP TABLE idempotency_retentions (table_name text, retention_ms bigint)',
@@ -230,7 +230,7 @@ describe('a connection that claims (core 1)', () => {
 });
 
 describe('every purge goes by what was promised (core 1)', () => {
-  test('the scheduled purge goes by the longer of its own retention and what was promised (core 1)', async () => {
+  test('the scheduled purge goes by the longer of its own retention and what was promised', async () => {
     const lines = captureOutput();
     await insertMarkers(db, 1, { ageMinutes: 120, prefix: 'two hours ' });
     await insertMarkers(db, 1, { ageMinutes: 25 * 60, prefix: 'a day ' });
@@ -257,7 +257,7 @@ describe('every purge goes by what was promised (core 1)', () => {
     });
   });
 
-  test('a purge reads anew at each run what was promised (core 1)', async () => {
+  test('a purge reads anew at each run what was promised', async () => {
     await insertMarkers(db, 1, { ageMinutes: 120 });
     await db.sql('UPDATE idempotency_retentions SET retention_ms = $1', [24 * HOUR_MS]);
     const worker = createPurge(
@@ -269,7 +269,7 @@ describe('every purge goes by what was promised (core 1)', () => {
     expect(await worker.run({})).toMatchObject({ rows: 1, drained: true });
   });
 
-  test('a purge reports a table that this release does not know, and sweeps the others (core 1)', async () => {
+  test('a purge reports a table that this release does not know, and sweeps the others', async () => {
     await insertMarkers(db, 2);
     await insertRecord('completed, three days', 72, 'completed');
     await db.sql(`INSERT INTO idempotency_retentions VALUES ('idempotency_markers_weeks', 1)`);
@@ -286,7 +286,7 @@ describe('every purge goes by what was promised (core 1)', () => {
     });
   });
 
-  test('a purge reports a table whose row is gone, and leaves it alone (core 1)', async () => {
+  test('a purge reports a table whose row is gone, and leaves it alone', async () => {
     await insertMarkers(db, 2);
     await insertRecord('completed, three days', 72, 'completed');
     await db.sql(`DELETE FROM idempotency_retentions WHERE table_name = '${MARKERS}'`);
@@ -297,7 +297,7 @@ describe('every purge goes by what was promised (core 1)', () => {
     expect(await markersLeft(db)).toHaveLength(2);
   });
 
-  test('a purge on a schema older than the promises deletes nothing, and says what to do (core 1)', async () => {
+  test('a purge on a schema older than the promises deletes nothing, and says what to do', async () => {
     const old = await createTestDatabase();
     onTestFinished(() => old.drop());
     await old.sql('DROP TABLE idempotency_retentions CASCADE');
@@ -315,10 +315,10 @@ describe('every purge goes by what was promised (core 1)', () => {
   });
 });
 
-describe('a retention that is raised while a purge runs', () => {
+describe('a retention that is raised while a purge runs (core 1)', () => {
   const span = { since: '0', until: '4102444800000000' };
 
-  test('a raise waits for the delete that is under way, so that what is there afterwards stays (core 1)', async () => {
+  test('a raise waits for the delete that is under way, so that what is there afterwards stays', async () => {
     await insertMarkers(db, 3);
     const purging = await openSession(db.purgeUrl);
     await purging.query('BEGIN');
@@ -333,7 +333,7 @@ describe('a retention that is raised while a purge runs', () => {
     expect(await promised()).toMatchObject({ [MARKERS]: 24 * HOUR_MS });
   });
 
-  test('a raise ends all deletes that go by the older retention (core 1)', async () => {
+  test('a raise ends all deletes that go by the older retention', async () => {
     await insertMarkers(db, 3);
     await insertRecord('abandoned', 72, 'in_progress');
     const kept = { retentionMs: 48 * HOUR_MS, marginMs: 0 };
@@ -349,7 +349,7 @@ describe('a retention that is raised while a purge runs', () => {
     expect(await recordsLeft()).toEqual(['abandoned']);
   });
 
-  test('a raise makes the purge pass by, and not wait, until it is done (core 1)', async () => {
+  test('a raise makes the purge pass by, and not wait, until it is done', async () => {
     await insertMarkers(db, 3);
     const raising = await openSession(db.apiUrl);
     await raising.query('BEGIN');
@@ -372,8 +372,8 @@ describe('a retention that is raised while a purge runs', () => {
   }
 });
 
-describe('the migration grants the rights', () => {
-  test("whoever may claim may promise, and whoever may delete may read, in roles of one's own too (core 1)", async () => {
+describe('the rights that the migration grants (core 1)', () => {
+  test("whoever may claim may promise, and whoever may delete may read, in roles of one's own too", async () => {
     const own = await createTestDatabase();
     const roles = [`claims_${newKey().slice(0, 8)}`, `deletes_${newKey().slice(0, 8)}`] as const;
     onTestFinished(async () => {
