@@ -5,12 +5,14 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual, parseArgs } from 'node:util';
+import { ConfigError } from '../../shared/core/config-error.ts';
 import { atFullSpeed, paceByRate } from '../../shared/postgres/purge/pace.ts';
 import type { Retention } from '../../shared/postgres/purge/retentions.ts';
 import type { Course, SweepList } from '../../shared/postgres/purge/sweeps.ts';
 import type { PurgeRun } from '../../shared/postgres/purge/worker.ts';
-import { type Config, ConfigError, loadConfig } from '../../shared/service/config.ts';
 import { openPurge, type PurgeTools } from '../../shared/service/purge.ts';
+import type { PurgeSettings } from '../../shared/service/settings/postgres.ts';
+import { readSettings } from '../../shared/service/settings.ts';
 import { runningInstance } from './control-client.ts';
 import { type Environment, environment, forgetPostgresVariables } from './environment.ts';
 import { complain, print } from './output.ts';
@@ -85,23 +87,22 @@ async function main(): Promise<number> {
   const env = environment();
   const url = await findDatabaseUrl(env);
   if (url === undefined) return refuse(hint);
-  let config: Config;
+  let settings: PurgeSettings;
   try {
-    // A Redis of the shell is none of its business, nor what that would need to be set.
-    config = loadConfig({ ...env, DATABASE_URL: url, REDIS_URL: undefined });
+    settings = readSettings('purge', { ...env, DATABASE_URL: url }).purge;
   } catch (error) {
     if (error instanceof ConfigError) return refuse(error.message);
     throw error;
   }
   // An idle connection that breaks is no news: the next statement says so.
-  const tools = openPurge(config, wished.workers, () => {});
+  const tools = openPurge(settings, wished.workers, () => {});
   try {
     const list = await tools.list();
-    sayRetentions(list.retentions, config.purgeMarginMs);
+    sayRetentions(list.retentions, settings.marginMs);
     const backlog = await measureAll(tools, list);
     // Nobody can say what was promised, or nobody answers.
     if (list.retentions.length === 0) return 1;
-    if (!wished.dryRun) return await purge(tools, wished, config, { ...list, ...backlog });
+    if (!wished.dryRun) return await purge(tools, wished, settings, { ...list, ...backlog });
     print(`dry run: ${about(backlog.rows)} rows would be deleted`);
     return backlog.rows === 0 && backlog.isWhole ? 0 : 1;
   } finally {
@@ -147,7 +148,7 @@ async function measureAll({ db }: PurgeTools, { sweeps }: SweepList) {
 async function purge(
   tools: PurgeTools,
   wished: Wishes,
-  { purgeBatchRowsMax, purgeMarginMs }: Config,
+  { batchRowsMax, marginMs }: PurgeSettings,
   before: { rows: number; retentions: readonly Retention[] },
 ): Promise<number> {
   const interrupted = interruption();
@@ -156,14 +157,14 @@ async function purge(
   const remainingMs = () => (interrupted() ? 0 : endMs - performance.now());
   let last: PurgeRun;
   try {
-    const course = courseOf(wished, purgeBatchRowsMax, progress);
+    const course = courseOf(wished, batchRowsMax, progress);
     last = await runPasses(tools, course, wished.untilDrained, { progress, remainingMs });
   } finally {
     progress.stop();
   }
   const { drained, leftRows, retentions } = last.result;
   // Each pass reads them anew.
-  if (!isDeepStrictEqual(retentions, before.retentions)) sayRetentions(retentions, purgeMarginMs);
+  if (!isDeepStrictEqual(retentions, before.retentions)) sayRetentions(retentions, marginMs);
   const left = leftRows === null ? 'what is left could not be counted' : `${about(leftRows)} left`;
   print(`${progress.summary()}${drained ? '' : `; ${left}`}`);
   for (const { sweep, error } of last.errors) complain(`${sweep}: ${messageOf(error)}`);

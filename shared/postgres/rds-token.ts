@@ -1,5 +1,4 @@
 import { parseIntoClientConfig } from 'pg-connection-string';
-import type { ConnectionConfig } from '../service/config-connections.ts';
 
 /**
  * What a role with `rds_iam` signs in with, in place of a password: a token for the user,
@@ -7,14 +6,8 @@ import type { ConnectionConfig } from '../service/config-connections.ts';
  * is made, so each connection gets its own.
  *
  * The signer is loaded with the first one: whoever signs in otherwise never pays for it.
- *
- * @returns undefined where the URL's password is the one to use.
  */
-export function databasePassword(
-  { databaseAuth, awsRegion: region = '' }: ConnectionConfig,
-  url: string,
-): (() => Promise<string>) | undefined {
-  if (databaseAuth !== 'iam') return undefined;
+export function rdsToken(url: string, region: string): () => Promise<string> {
   const { host: hostname = '', port = 5432, user: username = '' } = parseIntoClientConfig(url);
   return async () => {
     const { Signer } = await import('@aws-sdk/rds-signer');

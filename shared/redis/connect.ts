@@ -1,74 +1,55 @@
-/**
- * Redis, as the composition roots put it in front of a store: what of `front.ts` is loaded
- * only when a first command is said.
- */
-
+/** One client and the caches on it: what `lazy.ts` loads with the first command. */
 import { nowMs } from '../core/clock.ts';
 import type { FastPath } from '../core/contract.ts';
-import type { Config } from '../service/config.ts';
-import type { Logger } from '../service/logger.ts';
-import type { Meter } from '../service/metrics.ts';
 import type { FastPathOptions } from './circuit-breaker.ts';
 import { redisFastPath } from './claim-cache.ts';
-import { createRedis, firstConnection } from './client.ts';
+import { createRedis, firstConnection, type RedisOptions } from './client.ts';
 import type { IssuedPassword } from './credentials.ts';
-import { cacheToken } from './elasticache-token.ts';
+import { type AwsCredentials, cacheToken } from './elasticache-token.ts';
 import { redisResponseCache } from './response-cache.ts';
-import { UnfitRedisError } from './unfit.ts';
 
 /** What can stand in front of a store: a claim and its response, or completed responses only. */
-export type FrontKind = 'claims' | 'record' | 'dynamo';
+export type CacheKind = 'claims' | 'record' | 'dynamo';
 
-export interface RedisFront {
-  make(kind: FrontKind): FastPath;
+type ClientOptions = Omit<RedisOptions, 'password' | 'onError'>;
+
+export interface RedisCacheOptions extends ClientOptions, Omit<FastPathOptions, 'redis'> {
+  /** Tokens of ElastiCache in place of the URL's password. */
+  readonly signIn?: TokenSignIn | undefined;
+  /** The longest time that a request may take. */
+  readonly longestRequestMs: number;
+  /** The client connects again by itself: this is for a log. */
+  onConnectionError(error: Error): void;
+}
+
+export interface TokenSignIn {
+  /** The ElastiCache Serverless cache that tokens are signed for. */
+  readonly cacheName: string;
+  readonly region: string;
+  /** Asked for each token. */
+  credentials(): AwsCredentials;
+}
+
+export interface RedisCaches {
+  cache(kind: CacheKind): FastPath;
   /** Rejects when it cannot be used now. */
   ping(): Promise<unknown>;
   close(): void;
 }
 
-export function openRedisFront(
-  redisUrl: string,
-  config: Config,
-  logger: Logger,
-  meter: Meter,
-): RedisFront {
-  const { redisConnectBudgetMs: connectBudgetMs } = config;
+export function connectRedis(options: RedisCacheOptions): RedisCaches {
+  const { url, signIn, connectBudgetMs } = options;
   const redis = createRedis({
-    url: redisUrl,
-    mode: config.redisMode,
-    password: config.redisAuth === 'iam' ? issuedTokens(redisUrl, config) : undefined,
-    commandTimeoutMs: config.redisCommandTimeoutMs,
-    // The text alone: ioredis hangs the command on its error, and with it password or token.
-    onError: (error) => logger.debug('Redis connection', { error: String(error) }),
+    ...options,
+    password: signIn && issuedTokens(url, signIn),
+    onError: options.onConnectionError,
   });
-  const said = new Set<string>();
-  const onFailure: FastPathOptions['onFailure'] = (step, error) => {
-    meter.fastPathFailure(step);
-    const line = { step, error: String(error) };
-    if (error instanceof UnfitRedisError) {
-      if (said.has(error.message)) return;
-      said.add(error.message);
-      logger.error(
-        'The fast path is off until somebody mends Redis; requests go on without it',
-        line,
-      );
-    } else {
-      logger.warn('The fast path failed; the request went on without it', line);
-    }
-  };
-  const options: FastPathOptions = {
-    redis,
-    namespace: config.namespace ?? '',
-    epoch: config.cacheEpoch,
-    connectBudgetMs,
-    coolDownMs: config.redisCoolDownMs,
-    onFailure,
-  };
+  const cacheOptions = { ...options, redis };
   return {
-    make: (kind) =>
+    cache: (kind) =>
       kind === 'claims'
-        ? redisFastPath({ ...options, longestRequestMs: config.requestTimeoutMs })
-        : redisResponseCache({ ...options, store: kind }),
+        ? redisFastPath(cacheOptions)
+        : redisResponseCache({ ...cacheOptions, store: kind }),
     ping: async () => {
       await firstConnection(redis, connectBudgetMs);
       return redis.ping();
@@ -80,12 +61,14 @@ export function openRedisFront(
 /** Half of the 12 hours after which ElastiCache cuts a connection off. */
 const RENEW_EVERY_MS = 6 * 3_600_000;
 
-function issuedTokens(redisUrl: string, config: Config): IssuedPassword {
-  const { awsRegion: region = '', redisCacheName: cacheName = '' } = config;
-  const user = decodeURIComponent(new URL(redisUrl).username);
+function issuedTokens(
+  url: string,
+  { cacheName, region, credentials }: TokenSignIn,
+): IssuedPassword {
+  const user = decodeURIComponent(new URL(url).username);
   return {
     issue: () =>
-      cacheToken({ user, cacheName, region, credentials: config.awsCredentials(), nowMs: nowMs() }),
+      cacheToken({ user, cacheName, region, credentials: credentials(), nowMs: nowMs() }),
     renewEveryMs: RENEW_EVERY_MS,
   };
 }

@@ -9,7 +9,13 @@
  * the SDK's.
  */
 import { createHash, createHmac } from 'node:crypto';
-import type { AwsCredentials } from '../service/config-connections.ts';
+
+export interface AwsCredentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  /** Of a role; a user's long-lived keys have none. */
+  readonly sessionToken: string | undefined;
+}
 
 export interface CacheTokenRequest {
   readonly user: string;

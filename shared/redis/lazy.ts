@@ -1,13 +1,14 @@
 import { type FastPath, NO_FAST_PATH } from '../core/contract.ts';
-import type { Config } from '../service/config.ts';
-import type { Logger } from '../service/logger.ts';
-import type { Meter } from '../service/metrics.ts';
-import type { FrontKind } from './connect.ts';
+import type { CacheKind, RedisCacheOptions } from './connect.ts';
 
-/** Redis, as the composition roots put it in front of a store, or nothing. */
-export interface Front {
-  fastPath(kind: FrontKind): FastPath;
-  /** Rejects when it cannot be used now. */
+export interface LazyRedisOptions extends RedisCacheOptions {
+  /** The client could not be loaded. This step goes on without it, and the next one loads it again. */
+  onLoadFailure(error: unknown): void;
+}
+
+export interface LazyRedis {
+  cache(kind: CacheKind): FastPath;
+  /** Rejects when Redis cannot be used now. */
   ping(): Promise<unknown>;
   close(): Promise<void>;
 }
@@ -16,28 +17,15 @@ export interface Front {
  * Loads nothing yet: the client takes as long to load as all the rest of a function, and a
  * function that only reads never needs it. See docs/adr/0010.
  */
-export function openFront(config: Config, logger: Logger, meter: Meter): Front {
-  const { redisUrl } = config;
-  if (redisUrl === undefined) {
-    const ping = async () => {
-      throw new Error('REDIS_URL is not set');
-    };
-    return { fastPath: () => NO_FAST_PATH, ping, close: async () => {} };
-  }
+export function lazyRedis(options: LazyRedisOptions): LazyRedis {
   let isOpened = false;
   const open = keepSuccess(async () => {
-    const { openRedisFront } = await import('./connect.ts');
+    const { connectRedis } = await import('./connect.ts');
     isOpened = true;
-    return openRedisFront(redisUrl, config, logger, meter);
+    return connectRedis(options);
   });
-  const onFailure = (error: unknown) => {
-    meter.fastPathFailure('claim');
-    logger.error('The Redis client was not loaded; the request goes on without it', {
-      error: String(error),
-    });
-  };
   return {
-    fastPath: (kind) => lazily(async () => (await open()).make(kind), onFailure),
+    cache: (kind) => lazyCache(async () => (await open()).cache(kind), options.onLoadFailure),
     ping: async () => (await open()).ping(),
     close: async () => {
       if (isOpened) (await open()).close();
@@ -57,11 +45,11 @@ function keepSuccess<T>(make: () => Promise<T>): () => Promise<T> {
   };
 }
 
-/** Never rejects: what cannot be made is left out of this step. */
-function lazily(make: () => Promise<FastPath>, onFailure: (error: unknown) => void): FastPath {
-  const made = keepSuccess(make);
+/** Never rejects: a cache that cannot be loaded is left out of this step. */
+function lazyCache(load: () => Promise<FastPath>, onFailure: (error: unknown) => void): FastPath {
+  const loaded = keepSuccess(load);
   const get = () =>
-    made().catch((error: unknown) => {
+    loaded().catch((error: unknown) => {
       onFailure(error);
       return NO_FAST_PATH;
     });

@@ -6,8 +6,7 @@
 import { dynamoStore } from '../dynamodb/dynamo-store.ts';
 import { createTable, type Table } from '../dynamodb/table.ts';
 import type { DynamoTx } from '../dynamodb/work.ts';
-import { openFront } from '../redis/lazy.ts';
-import { type Config, loadConfig } from './config.ts';
+import { openRedis } from './cache.ts';
 import {
   type Handler,
   type MutationRoute,
@@ -17,12 +16,14 @@ import {
 } from './handlers.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
+import type { Environment } from './settings/setting.ts';
+import { processEnvironment, readSettings, type SettingsFor } from './settings.ts';
 
 export type DynamoQueryRoute = QueryRouteOn<DynamoService>;
 
 /** What one process shares among its requests to DynamoDB. Nothing is connected before its first use. */
 export interface DynamoService {
-  readonly config: Config;
+  readonly settings: SettingsFor<'dynamodb'>;
   readonly table: Table;
   readonly logger: Logger;
   readonly meter: Meter;
@@ -34,32 +35,34 @@ export interface DynamoService {
   close(): Promise<void>;
 }
 
-export function createDynamoService(config: Config): DynamoService {
+/** @throws ConfigError for an environment that cannot be; see docs/settings.md. */
+export function createDynamoService(
+  environment: Environment = processEnvironment(),
+): DynamoService {
+  const settings = readSettings('dynamodb', environment);
+  const { dynamodb } = settings;
   const logger = createLogger('backstop');
-  const meter = createMeter('backstop', config.stage);
+  const meter = createMeter('backstop', settings.service.stage);
   const table = createTable({
-    name: config.dynamoTable,
-    endpoint: config.dynamoEndpoint,
-    region: config.awsRegion,
-    connectTimeoutMs: config.dynamoConnectTimeoutMs,
-    requestTimeoutMs: config.dynamoRequestTimeoutMs,
+    name: dynamodb.table,
+    endpoint: dynamodb.endpoint,
+    region: dynamodb.awsRegion,
+    connectTimeoutMs: dynamodb.connectTimeoutMs,
+    requestTimeoutMs: dynamodb.requestTimeoutMs,
   });
-  const store = dynamoStore({
-    table,
-    retentionMs: config.dynamoRetentionMs,
-    ttlSlackMs: config.dynamoTtlSlackMs,
-  });
-  const front = openFront(config, logger, meter);
-  const cache = front.fastPath('dynamo');
-  const shared = { config, logger, meter };
+  const { retentionMs, ttlSlackMs } = dynamodb;
+  const store = dynamoStore({ table, retentionMs, ttlSlackMs });
+  const redis = openRedis(settings.redis, logger, meter);
+  const cache = redis.cache('dynamo');
+  const parts = { settings, logger, meter };
   const service: DynamoService = {
-    ...shared,
+    ...parts,
     table,
     ping: () => table.get('ping'),
-    mutation: (route) => mutationHandler(route, { ...shared, store, fastPath: cache }),
+    mutation: (route) => mutationHandler(route, { ...parts, store, fastPath: cache }),
     query: (route) => queryHandler(route, service),
     close: async () => {
-      await front.close();
+      await redis.close();
       table.close();
     },
   };
@@ -70,6 +73,6 @@ let shared: DynamoService | undefined;
 
 /** The service of this process, from its environment. */
 export function deployedDynamoService(): DynamoService {
-  shared ??= createDynamoService(loadConfig());
+  shared ??= createDynamoService();
   return shared;
 }

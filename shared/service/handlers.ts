@@ -26,9 +26,9 @@ import { problemResponses } from '../lambda/problem-responses.ts';
 import { isOurFault, type Report } from '../lambda/reports.ts';
 import type { Tx } from '../postgres/transaction.ts';
 import { spellContentType, validateBody } from './body.ts';
-import type { Config } from './config.ts';
 import type { Logger } from './logger.ts';
 import type { Meter } from './metrics.ts';
+import { REQUEST_TIMEOUT_MS, type RequestSettings } from './settings/requests.ts';
 
 export type Handler = (event: HttpEvent, context: Context) => Promise<HttpResponse>;
 
@@ -78,7 +78,7 @@ export interface QueryRouteOn<Served, Input = QueryInputOn<Served>> {
 
 /** What every handler of a process shares. */
 export interface Shared {
-  readonly config: Config;
+  readonly settings: { readonly requests: RequestSettings };
   readonly logger: Logger;
 }
 
@@ -110,25 +110,25 @@ const MUTATION: Record<keyof MutationRoute<unknown>, Judge> = {
  */
 export function mutationHandler<Body, Handle>(
   route: MutationRoute<Body, Handle>,
-  { config, logger, meter, store, fastPath }: MutationParts<Handle>,
+  { settings: { requests }, logger, meter, store, fastPath }: MutationParts<Handle>,
 ): Handler {
   judgeOptions('A mutation', route, MUTATION);
   const protection = idempotency<Handle>({
     fastPath,
-    fastPathMode: config.fastPathMode,
+    fastPathMode: requests.cacheMode,
     store,
     stateUrl: route.stateUrl,
-    keyMode: config.keyMode(route.name),
-    issuerAliases: config.issuerAliases,
-    problemBaseUrl: config.problemBaseUrl,
-    answerMarginMs: config.answerMarginMs,
-    requestTimeoutMs: config.requestTimeoutMs,
-    bodyBytesMax: config.bodyBytesMax,
-    storedBodyBytesMax: config.storedBodyBytesMax,
+    keyMode: requests.keyMode(route.name).value,
+    issuerAliases: requests.issuerAliases,
+    problemBaseUrl: requests.problemBaseUrl,
+    answerMarginMs: requests.answerMarginMs,
+    requestTimeoutMs: REQUEST_TIMEOUT_MS,
+    bodyBytesMax: requests.bodyBytesMax,
+    storedBodyBytesMax: requests.storedBodyBytesMax,
     report: (report) => record(route.name, report, logger, meter),
   });
   const stack = bare<Handle>()
-    .use(outermost(route.name, config, logger))
+    .use(outermost(route.name, requests, logger))
     .use(protection);
   if (route.body) {
     stack
@@ -155,15 +155,19 @@ export function queryHandler<Served extends Shared>(
   service: Served,
 ): Handler {
   judgeOptions('A query', route, { name: A_NAME, isPublic: optional(aBoolean), run: aFunction });
-  const { config, logger } = service;
+  const { settings, logger } = service;
+  const { issuerAliases, answerMarginMs } = settings.requests;
   return bare()
-    .use(outermost(route.name, config, logger))
+    .use(outermost(route.name, settings.requests, logger))
     .handler((event, context) => {
-      const principal = route.isPublic ? '' : readPrincipal(event, config.issuerAliases);
+      const principal = route.isPublic ? '' : readPrincipal(event, issuerAliases);
       if (principal === undefined) {
         throw new Problem('UNAUTHENTICATED', 'The request carries no proof of who sends it.');
       }
-      const deadlineMs = deadlineOf(context, config);
+      const deadlineMs = deadlineOf(context, {
+        requestTimeoutMs: REQUEST_TIMEOUT_MS,
+        answerMarginMs,
+      });
       return route.run({ principal, service, deadlineMs, request: readRequest(event) });
     }) as unknown as Handler;
 }
@@ -176,7 +180,7 @@ function bare<Handle = Tx>() {
 // biome-ignore lint/suspicious/noExplicitAny: a step that touches neither error nor context fits any stack.
 type Step = MiddlewareObj<HttpEvent, HttpResponse, any, any>;
 
-function outermost(name: string, { problemBaseUrl }: Config, logger: Logger): Step {
+function outermost(name: string, { problemBaseUrl }: RequestSettings, logger: Logger): Step {
   const report = (report: Report) => record(name, report, logger);
   return problemResponses({ problemBaseUrl, report }) as Step;
 }

@@ -1,6 +1,6 @@
 /** A whole service: settings from the environment, logger, metrics, handlers, purge, migration. */
 
-export { type Config, ConfigError, loadConfig } from './config.ts';
+export { ConfigError } from '../core/config-error.ts';
 export {
   createDynamoService,
   type DynamoQueryRoute,

@@ -6,7 +6,8 @@ import { createLogger } from './logger.ts';
 import { answerCloudFormation, readCustomResourceRequest } from './migration/custom-resource.ts';
 import { readMasterSecret } from './migration/master-secret.ts';
 import { sessionUrl } from './migration/session-url.ts';
-import { loadMigrationSettings, type MigrationSettings } from './migration/settings.ts';
+import type { MigrationSettings } from './settings/postgres.ts';
+import { processEnvironment, readSettings } from './settings.ts';
 
 export interface Migrated {
   /** The migrations that were applied now; none when the schema was there already. */
@@ -87,5 +88,8 @@ async function within<T>(limitMs: number, work: Promise<T>): Promise<T> {
 
 /** The migrations of this deployment, from the function's environment. */
 export function deployedMigration(directory: string): MigrationHandler {
-  return createMigration(directory, () => loadMigrationSettings());
+  return createMigration(
+    directory,
+    () => readSettings('migration', processEnvironment()).migration,
+  );
 }

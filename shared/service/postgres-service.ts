@@ -8,11 +8,10 @@
 import { nowMs } from '../core/clock.ts';
 import { markerStore } from '../postgres/marker-store.ts';
 import { createDatabase, type Database, type Queryable } from '../postgres/pool.ts';
-import { databasePassword } from '../postgres/rds-token.ts';
+import { rdsToken } from '../postgres/rds-token.ts';
 import { readsOn } from '../postgres/reads.ts';
 import { type RecordTx, recordStore } from '../postgres/record-store.ts';
-import { openFront } from '../redis/lazy.ts';
-import { type Config, loadConfig } from './config.ts';
+import { openRedis } from './cache.ts';
 import {
   type Handler,
   type MutationRoute,
@@ -23,6 +22,9 @@ import {
 } from './handlers.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
+import { leaseOf } from './settings/postgres.ts';
+import type { Environment } from './settings/setting.ts';
+import { processEnvironment, readSettings, type SettingsFor } from './settings.ts';
 
 /** How long a dependency has to show that it is there. */
 const PING_MS = 1500;
@@ -35,7 +37,7 @@ export type QueryRoute = QueryRouteOn<Service, QueryInput>;
 
 /** Everything that one process shares among its requests. Nothing is connected before its first use. */
 export interface Service {
-  readonly config: Config;
+  readonly settings: SettingsFor<'postgres'>;
   readonly database: Database;
   readonly logger: Logger;
   readonly meter: Meter;
@@ -49,37 +51,41 @@ export interface Service {
   close(): Promise<void>;
 }
 
-export function createService(config: Config): Service {
+/** @throws ConfigError for an environment that cannot be; see docs/settings.md. */
+export function createService(environment: Environment = processEnvironment()): Service {
+  const settings = readSettings('postgres', environment);
+  const { markers, records } = settings;
   const logger = createLogger('backstop');
-  const meter = createMeter('backstop', config.stage);
+  const meter = createMeter('backstop', settings.service.stage);
+  const { url, tokenRegion, poolMax, pipeline, connectTimeoutMs } = settings.database;
   const database = createDatabase({
-    connectionString: config.databaseUrl,
-    password: databasePassword(config, config.databaseUrl),
-    max: config.poolMax,
-    pipeline: config.pipeline,
-    connectTimeoutMs: config.databaseConnectTimeoutMs,
+    connectionString: url,
+    password: tokenRegion === undefined ? undefined : rdsToken(url, tokenRegion),
+    max: poolMax,
+    pipeline: pipeline === 'on',
+    connectTimeoutMs,
     onIdleError: (error) =>
       logger.warn('An idle database connection was lost', { error: String(error) }),
   });
-  const front = openFront(config, logger, meter);
-  const fastPath = front.fastPath('claims');
-  const recordCache = front.fastPath('record');
-  const shared = { config, logger, meter };
+  const redis = openRedis(settings.redis, logger, meter);
+  const claimCache = redis.cache('claims');
+  const recordCache = redis.cache('record');
+  const parts = { settings, logger, meter };
   const service: Service = {
-    ...shared,
+    ...parts,
     database,
     dependencies: {
       postgres: () => readsOn(database, nowMs() + PING_MS).query('SELECT 1'),
-      redis: front.ping,
+      redis: redis.ping,
     },
     mutation: (route) => {
-      const store = markerStore({ database, retentionMs: config.retentionMs });
-      return mutationHandler(route, { ...shared, store, fastPath });
+      const store = markerStore({ database, retentionMs: markers.retentionMs });
+      return mutationHandler(route, { ...parts, store, fastPath: claimCache });
     },
     recordMutation: (route) => {
-      const leaseMs = config.leaseMs(route.name);
-      const store = recordStore({ database, retentionMs: config.recordRetentionMs, leaseMs });
-      return mutationHandler(route, { ...shared, store, fastPath: recordCache });
+      const leaseMs = leaseOf(records, route.name);
+      const store = recordStore({ database, retentionMs: records.retentionMs, leaseMs });
+      return mutationHandler(route, { ...parts, store, fastPath: recordCache });
     },
     query: (route) => {
       const run = (input: QueryInputOn<Service>) =>
@@ -87,7 +93,7 @@ export function createService(config: Config): Service {
       return queryHandler({ ...route, run }, service);
     },
     close: async () => {
-      await front.close();
+      await redis.close();
       await database.pool.end();
     },
   };
@@ -101,6 +107,6 @@ let shared: Service | undefined;
  * is loaded, so that a wrong configuration fails the start and not a request.
  */
 export function deployedService(): Service {
-  shared ??= createService(loadConfig());
+  shared ??= createService();
   return shared;
 }

@@ -6,10 +6,13 @@ import { PURGE_NEEDS } from '../postgres/purge/retentions.ts';
 import { readShare } from '../postgres/purge/share.ts';
 import { type Course, listSweeps, type SweepList } from '../postgres/purge/sweeps.ts';
 import { type PurgeResult, type PurgeRun, runPass } from '../postgres/purge/worker.ts';
-import { databasePassword } from '../postgres/rds-token.ts';
-import { type Config, loadConfig } from './config.ts';
+import { rdsToken } from '../postgres/rds-token.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
+import type { PurgeSettings } from './settings/postgres.ts';
+import { REQUEST_TIMEOUT_MS } from './settings/requests.ts';
+import type { Environment } from './settings/setting.ts';
+import { processEnvironment, readSettings } from './settings.ts';
 
 export interface Purge {
   /**
@@ -41,50 +44,49 @@ export interface PurgeTools {
 
 /** @param connections how many at the most: one for each loop. */
 export function openPurge(
-  config: Config,
+  settings: PurgeSettings,
   connections: number,
   onIdleError: (error: Error) => void,
 ): PurgeTools {
+  const { url, tokenRegion, connectTimeoutMs, markerRetentionMs, recordRetentionMs, marginMs } =
+    settings;
   const { pool, addToGreeting } = createDatabase({
-    connectionString: config.purgeDatabaseUrl,
-    password: databasePassword(config, config.purgeDatabaseUrl),
+    connectionString: url,
+    password: tokenRegion === undefined ? undefined : rdsToken(url, tokenRegion),
     max: connections,
     pipeline: false,
-    connectTimeoutMs: config.databaseConnectTimeoutMs,
+    connectTimeoutMs,
     onIdleError,
   });
   addToGreeting(PURGE_NEEDS);
-  const settings = {
-    markerRetentionMs: config.purgeRetentionMs,
-    recordRetentionMs: config.recordRetentionMs,
-    marginMs: config.purgeMarginMs,
-  };
+  const kept = { markerRetentionMs, recordRetentionMs, marginMs };
   const db = statementsOn(pool);
   return {
-    pass: (course, remainingMs) => runPass(pool, settings, course, remainingMs),
-    list: () => listSweeps(db, settings),
+    pass: (course, remainingMs) => runPass(pool, kept, course, remainingMs),
+    list: () => listSweeps(db, kept),
     db,
     close: () => pool.end(),
   };
 }
 
 /** The scheduled purge, on connections and a role of its own. */
-export function createPurge(config: Config): Purge {
+export function createPurge(environment: Environment = processEnvironment()): Purge {
+  const { service, purge: settings } = readSettings('purge', environment);
   const logger = createLogger('backstop-purge');
-  const meter = createMeter('backstop-purge', config.stage);
-  const purge = openPurge(config, config.purgeLoops, (error) =>
+  const meter = createMeter('backstop-purge', service.stage);
+  const purge = openPurge(settings, settings.loops, (error) =>
     logger.warn('An idle database connection was lost', { error: String(error) }),
   );
   return {
     run: async ({ getRemainingTimeInMillis }, event) => {
       const { result, batchDurationsSeconds, errors } = await purge.pass(
         {
-          share: { ...readShare(event), loops: config.purgeLoops },
-          batchRowsMax: config.purgeBatchRowsMax,
+          share: { ...readShare(event), loops: settings.loops },
+          batchRowsMax: settings.batchRowsMax,
           createPace: paceByTime,
           onBatch: () => {},
         },
-        getRemainingTimeInMillis ?? (() => config.requestTimeoutMs),
+        getRemainingTimeInMillis ?? (() => REQUEST_TIMEOUT_MS),
       );
       for (const { sweep, error } of errors) {
         logger.error('A sweep of the purge failed; the next run tries again', {
@@ -104,6 +106,6 @@ let sharedPurge: Purge | undefined;
 
 /** The purge of this process, from its environment. */
 export function deployedPurge(): Purge {
-  sharedPurge ??= createPurge(loadConfig());
+  sharedPurge ??= createPurge();
   return sharedPurge;
 }

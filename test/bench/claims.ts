@@ -42,7 +42,7 @@ async function measureTimes(lab: Lab, run: BenchRun): Promise<Record<string, num
   const contestants = await openEach(run.isQuick ? 1 : ENVIRONMENTS, {
     naive: () => lab.environment('naive'),
     backstop: () => lab.environment('backstop'),
-    parallel: () => lab.environment('backstop', { BACKSTOP_FAST_PATH: 'parallel' }),
+    parallel: () => lab.environment('backstop', { BACKSTOP_CACHE_MODE: 'parallel' }),
     powertoolsRedis: () => lab.environment('powertools-redis'),
     powertoolsDynamodb: () => lab.environment('powertools-dynamodb'),
   });

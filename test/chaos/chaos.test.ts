@@ -15,7 +15,6 @@ import {
   createDynamoService,
   createService,
   type Handler,
-  loadConfig,
   type Service,
 } from '../../shared/service/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -94,11 +93,13 @@ function openStores() {
     BACKSTOP_LEASE_MS: '4000',
     BACKSTOP_LEASE_RENEWAL: 'on',
   };
-  const first = createService(loadConfig(settings));
-  const parallel = createService(
-    loadConfig({ ...settings, BACKSTOP_FAST_PATH: 'parallel', BACKSTOP_PIPELINE: 'off' }),
-  );
-  const dynamo = createDynamoService(loadConfig(settings));
+  const first = createService(settings);
+  const parallel = createService({
+    ...settings,
+    BACKSTOP_CACHE_MODE: 'parallel',
+    BACKSTOP_PIPELINE: 'off',
+  });
+  const dynamo = createDynamoService(settings);
   const route = { name: 'chaos', body, stateUrl: '/state' };
   const inPostgres = {
     ...route,

@@ -1,7 +1,7 @@
 /** Whatever is wrong with a request: the right refusal, and no claim left behind. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { spendCoins } from '../../functions/players/spend-coins.ts';
-import { createService, loadConfig } from '../../shared/service/index.ts';
+import { createService } from '../../shared/service/index.ts';
 import { markersOf, playerOf, seedPlayer } from '../support/database.ts';
 import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';
@@ -317,13 +317,11 @@ describe('two fields of one name, payload 1.0', () => {
 });
 
 describe('what is wrong with a request is answered before any store is asked (C71)', () => {
-  const nowhere = createService(
-    loadConfig({
-      DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nowhere',
-      REDIS_URL: 'redis://127.0.0.1:1',
-      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
-    }),
-  );
+  const nowhere = createService({
+    DATABASE_URL: 'postgres://nobody@127.0.0.1:1/nowhere',
+    REDIS_URL: 'redis://127.0.0.1:1',
+    BACKSTOP_NAMESPACE: TEST_NAMESPACE,
+  });
   afterAll(() => nowhere.close());
   const request = { principal: newKey(), key: newKey(), body: { amount: 10 } };
 

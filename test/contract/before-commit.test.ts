@@ -46,12 +46,12 @@ afterAll(() => road.close());
 
 const STORES: Record<'marker' | 'record', () => Store<Tx & RecordTx>> = {
   marker: () => {
-    const { config, database } = road.service;
-    return markerStore({ database, retentionMs: config.retentionMs }) as Store<Tx & RecordTx>;
+    const { settings, database } = road.service;
+    return markerStore({ database, ...settings.markers }) as Store<Tx & RecordTx>;
   },
   record: () => {
-    const { config, database } = road.service;
-    const retentionMs = config.recordRetentionMs;
+    const { settings, database } = road.service;
+    const { retentionMs } = settings.records;
     return recordStore({ database, retentionMs, leaseMs: 30_000 }) as Store<Tx & RecordTx>;
   },
 };
@@ -371,7 +371,7 @@ test('a route without a schema has a size limit too, before anybody reads the bo
     },
   });
   const principal = newKey();
-  const max = road.service.config.bodyBytesMax;
+  const max = road.service.settings.requests.bodyBytesMax;
   for (const rawBody of [
     `[${'1,'.repeat(3_000_000)}1]`,
     ' '.repeat(max + 1),

@@ -60,7 +60,7 @@ interface Extras {
 }
 
 function lambda(run: Run, { inner, outer, store, fastPath, ...extras }: Extras = {}): Handler {
-  const { config, database } = road.service;
+  const { settings, database } = road.service;
   const report = (told: Report) => {
     reports.push(told);
     return extras.report?.(told);
@@ -71,7 +71,7 @@ function lambda(run: Run, { inner, outer, store, fastPath, ...extras }: Extras =
   if (outer) stack.use(outer);
   stack.use(
     idempotency<Tx>({
-      store: store ?? markerStore({ database, retentionMs: config.retentionMs }),
+      store: store ?? markerStore({ database, ...settings.markers }),
       fastPath: fastPath ?? NO_FAST_PATH,
       keyMode: 'required',
       storedBodyBytesMax: 100_000,

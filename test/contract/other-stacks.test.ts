@@ -1,6 +1,6 @@
 /** The middleware among middlewares of somebody else's. */
 import middy, { type MiddlewareObj } from '@middy/core';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import type { HttpEvent, HttpResponse } from '../../shared/index.ts';
 import { idempotency, type OnceContext, problemResponses } from '../../shared/lambda/index.ts';
 import { markerStore, type Tx } from '../../shared/postgres/index.ts';
@@ -16,7 +16,7 @@ let redis: ReturnType<typeof createRedis>;
 beforeAll(async () => {
   road = await openRoad();
   redis = createRedis({
-    url: road.service.config.redisUrl as string,
+    url: inject('redisUrl'),
     commandTimeoutMs: 5000,
     onError: () => {},
   });
@@ -30,13 +30,13 @@ type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 
 /** Takes a coin and answers 204; `early` stands between the problems and the protection. */
 function takeOne(early: Step, report: () => void = () => {}): Handler {
-  const { config, database } = road.service;
+  const { settings, database } = road.service;
   const protection = idempotency<Tx>({
-    storedBodyBytesMax: config.storedBodyBytesMax,
-    answerMarginMs: config.answerMarginMs,
-    requestTimeoutMs: config.requestTimeoutMs,
+    storedBodyBytesMax: settings.requests.storedBodyBytesMax,
+    answerMarginMs: settings.requests.answerMarginMs,
+    requestTimeoutMs: 28_000,
     keyMode: 'required',
-    store: markerStore({ database, retentionMs: config.retentionMs }),
+    store: markerStore({ database, ...settings.markers }),
     fastPath: redisFastPath({
       redis,
       namespace: TEST_NAMESPACE,

@@ -36,9 +36,9 @@ function isValid(event: { body?: { amount?: unknown } }): boolean {
 }
 
 function protection(report: (report: Report) => void = () => {}): Step {
-  const { config, database } = road.service;
+  const { settings, database } = road.service;
   return idempotency<Tx>({
-    store: markerStore({ database, retentionMs: config.retentionMs }),
+    store: markerStore({ database, ...settings.markers }),
     fastPath: NO_FAST_PATH,
     keyMode: 'required',
     storedBodyBytesMax: 100_000,

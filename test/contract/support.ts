@@ -3,12 +3,7 @@ import { expect, inject } from 'vitest';
 import { spendCoins } from '../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../functions/players/transfer-coins.ts';
 import type { HttpEvent } from '../../shared/index.ts';
-import {
-  createService,
-  type Handler,
-  loadConfig,
-  type Service,
-} from '../../shared/service/index.ts';
+import { createService, type Handler, type Service } from '../../shared/service/index.ts';
 import {
   createTestDatabase,
   markersOf,
@@ -38,16 +33,14 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
   const db = await createTestDatabase();
   const redisUrl = inject('redisUrl');
   const redis = new Redis(redisUrl, { lazyConnect: true });
-  const service = createService(
-    loadConfig({
-      DATABASE_URL: db.apiUrl,
-      REDIS_URL: redisUrl,
-      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
-      BACKSTOP_POOL_MAX: '4',
-      ...PATIENT,
-      ...environment,
-    }),
-  );
+  const service = createService({
+    DATABASE_URL: db.apiUrl,
+    REDIS_URL: redisUrl,
+    BACKSTOP_NAMESPACE: TEST_NAMESPACE,
+    BACKSTOP_POOL_MAX: '4',
+    ...PATIENT,
+    ...environment,
+  });
   return {
     db,
     service,

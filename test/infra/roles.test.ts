@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { migrate } from '../../shared/postgres/index.ts';
-import { createService, loadConfig } from '../../shared/service/index.ts';
+import { createService } from '../../shared/service/index.ts';
 import { DONE } from '../support/probe.ts';
 import { newKey, send } from '../support/requests.ts';
 import { urlOf } from '../support/urls.ts';
@@ -51,7 +51,7 @@ async function migrateAs(owner: string): Promise<string[]> {
 
 /** What a mutation of each Postgres store answers. */
 async function answers(apiUrl: string): Promise<(number | string)[]> {
-  const service = createService(loadConfig({ DATABASE_URL: apiUrl }));
+  const service = createService({ DATABASE_URL: apiUrl });
   const route = { name: 'probe', body: undefined, stateUrl: '/players/me' };
   const handlers = [
     service.mutation({ ...route, run: ({ once }) => once(async () => DONE) }),

@@ -107,8 +107,8 @@ test('a receiver that would hold more than JSON can count is not paid, and nothi
 
 test('a process that has closed its service ends by itself (C85)', async () => {
   const script = `
-    import { createService, loadConfig } from './shared/service/index.ts';
-    const service = createService(loadConfig());
+    import { createService } from './shared/service/index.ts';
+    const service = createService();
     await service.database.pool.query('SELECT 1');
     await service.dependencies.redis().catch(() => {});
     await service.close();

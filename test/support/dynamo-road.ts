@@ -7,7 +7,6 @@ import {
   createDynamoService,
   type DynamoService,
   type Handler,
-  loadConfig,
 } from '../../shared/service/index.ts';
 import { createTestTable, type TestTable } from './dynamodb.ts';
 import { type HttpFaultProxy, startHttpFaultProxy } from './http-fault-proxy.ts';
@@ -43,19 +42,16 @@ export async function openDynamoRoad(
   const proxy = await startHttpFaultProxy(endpoint);
   const services: DynamoService[] = [];
   const service = (environment: Record<string, string> = {}) => {
-    const opened = createDynamoService(
-      loadConfig({
-        DATABASE_URL: 'postgres://nobody@127.0.0.1:9/none',
-        DYNAMODB_ENDPOINT: proxy.url,
-        DYNAMODB_TABLE: table.name,
-        BACKSTOP_NAMESPACE: TEST_NAMESPACE,
-        BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '20000',
-        BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '20000',
-        ...PATIENT,
-        ...own,
-        ...environment,
-      }),
-    );
+    const opened = createDynamoService({
+      DYNAMODB_ENDPOINT: proxy.url,
+      DYNAMODB_TABLE: table.name,
+      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
+      BACKSTOP_DYNAMO_CONNECT_TIMEOUT_MS: '20000',
+      BACKSTOP_DYNAMO_REQUEST_TIMEOUT_MS: '20000',
+      ...PATIENT,
+      ...own,
+      ...environment,
+    });
     services.push(opened);
     return opened;
   };

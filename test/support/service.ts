@@ -1,5 +1,5 @@
 import { onTestFinished } from 'vitest';
-import { createService, loadConfig, type Service } from '../../shared/service/index.ts';
+import { createService, type Service } from '../../shared/service/index.ts';
 import type { TestDatabase } from './database.ts';
 import { TEST_NAMESPACE } from './redis.ts';
 
@@ -8,14 +8,12 @@ export function testService(
   db: Pick<TestDatabase, 'apiUrl'>,
   environment: Record<string, string> = {},
 ): Service {
-  const service = createService(
-    loadConfig({
-      DATABASE_URL: db.apiUrl,
-      BACKSTOP_NAMESPACE: TEST_NAMESPACE,
-      BACKSTOP_POOL_MAX: '4',
-      ...environment,
-    }),
-  );
+  const service = createService({
+    DATABASE_URL: db.apiUrl,
+    BACKSTOP_NAMESPACE: TEST_NAMESPACE,
+    BACKSTOP_POOL_MAX: '4',
+    ...environment,
+  });
   onTestFinished(() => service.close());
   return service;
 }

@@ -5,9 +5,8 @@ import { HttpRequest } from '@smithy/core/protocols';
 import { SignatureV4 } from '@smithy/signature-v4';
 import fc from 'fast-check';
 import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
-import { databasePassword } from '../../shared/postgres/rds-token.ts';
+import { rdsToken } from '../../shared/postgres/rds-token.ts';
 import { type CacheTokenRequest, cacheToken } from '../../shared/redis/elasticache-token.ts';
-import { loadConfig } from '../../shared/service/config.ts';
 
 afterEach(() => {
   vi.useRealTimers();
@@ -85,19 +84,15 @@ test("a cache token is what AWS's signer makes, for any names and keys", async (
   );
 });
 
-const CONFIG = loadConfig({
-  DATABASE_URL: 'postgres://backstop_api@db.example:6543/backstop?sslmode=verify-full',
-  BACKSTOP_DATABASE_AUTH: 'iam',
-  AWS_REGION: 'eu-central-1',
-});
+const DATABASE_URL = 'postgres://backstop_api@db.example:6543/backstop?sslmode=verify-full';
 
-async function databaseToken(nowMs: number, url = CONFIG.databaseUrl): Promise<string> {
+async function databaseToken(nowMs: number, url = DATABASE_URL): Promise<string> {
   vi.useFakeTimers({ toFake: ['Date'], now: nowMs });
   vi.stubEnv('AWS_ACCESS_KEY_ID', 'AKIDEXAMPLE');
   vi.stubEnv('AWS_SECRET_ACCESS_KEY', 'secret');
   vi.stubEnv('AWS_SESSION_TOKEN', '');
   onTestFinished(() => void vi.useRealTimers());
-  return (await databasePassword(CONFIG, url)?.()) ?? '';
+  return rdsToken(url, 'eu-central-1')();
 }
 
 /** By AWS's published steps (Signature Version 4, query string), and nothing of its code. */
@@ -143,10 +138,4 @@ test('a URL without a port means 5432, and each token is of its own time', async
   const first = await databaseToken(NOW, url);
   expect(first).toMatch(/^db\.example:5432\/\?/);
   expect(await databaseToken(NOW + 1000, url)).not.toBe(first);
-});
-
-test('there is no token where there is a password', () => {
-  expect(databasePassword({ ...CONFIG, databaseAuth: 'password' }, CONFIG.databaseUrl)).toBe(
-    undefined,
-  );
 });

@@ -1,5 +1,8 @@
 import { expect, test } from 'vitest';
-import { loadMigrationSettings } from '../../shared/service/migration/settings.ts';
+import type { Environment } from '../../shared/service/settings/setting.ts';
+import { readSettings } from '../../shared/service/settings.ts';
+
+const load = (environment: Environment) => readSettings('migration', environment).migration;
 
 const RIGHT = {
   MIGRATE_DATABASE_URL: 'postgres://db.example:5432/backstop?sslmode=verify-full',
@@ -7,14 +10,14 @@ const RIGHT = {
 };
 
 test('both settings are read', () => {
-  expect(loadMigrationSettings(RIGHT)).toEqual({
+  expect(load(RIGHT)).toEqual({
     databaseUrl: RIGHT.MIGRATE_DATABASE_URL,
     secretArn: RIGHT.MIGRATE_SECRET_ARN,
   });
 });
 
 test('every missing setting is named, with what to set', () => {
-  const reading = () => loadMigrationSettings({});
+  const reading = () => load({});
   expect(reading).toThrow(/MIGRATE_DATABASE_URL is not set: .*postgres:\/\/HOST/);
   expect(reading).toThrow(/MIGRATE_SECRET_ARN is not set: .*ARN/);
 });
@@ -22,9 +25,10 @@ test('every missing setting is named, with what to set', () => {
 test.each([
   ['MIGRATE_DATABASE_URL', 'postgres://admin:hidden@db.example/backstop'],
   ['MIGRATE_DATABASE_URL', 'hidden'],
+  ['MIGRATE_DATABASE_URL', 'mysql://hidden'],
   ['MIGRATE_SECRET_ARN', 'hidden'],
 ])('%s=%s is refused, and not shown', (name, value) => {
-  const reading = () => loadMigrationSettings({ ...RIGHT, [name]: value });
-  expect(reading).toThrow(`${name} cannot be used: `);
+  const reading = () => load({ ...RIGHT, [name]: value });
+  expect(reading).toThrow(new RegExp(`^${name} .*(set it to|must be)`, 'i'));
   expect(reading).not.toThrow('hidden');
 });

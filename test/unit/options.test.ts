@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { NO_FAST_PATH } from '../../shared/index.ts';
 import { idempotency, problemResponses } from '../../shared/lambda/index.ts';
-import { type Config, loadConfig } from '../../shared/service/config.ts';
 import {
   type MutationParts,
   mutationHandler,
@@ -9,6 +8,7 @@ import {
 } from '../../shared/service/handlers.ts';
 import { createLogger } from '../../shared/service/logger.ts';
 import { createMeter } from '../../shared/service/metrics.ts';
+import { REQUESTS } from '../../shared/service/settings/requests.ts';
 
 const GOOD = {
   store: { begin: async () => ({ kind: 'late' }) },
@@ -97,10 +97,10 @@ describe('the options of problemResponses()', () => {
 });
 
 describe('the options of a route', () => {
-  const config: Config = loadConfig();
+  const settings = { requests: REQUESTS.read({}) };
   const logger = createLogger('test');
   const parts = {
-    config,
+    settings,
     logger,
     meter: createMeter('test', 'test'),
     store: GOOD.store,
@@ -125,7 +125,7 @@ describe('the options of a route', () => {
   test.each([{ name: '' }, { run: 1 }, { isPublic: 'yes' }])('a query refuses %j', (changed) => {
     const query = (changed: object) => () =>
       queryHandler({ name: 'get-it', run: async () => {}, ...changed } as never, {
-        config,
+        settings,
         logger,
       });
     expect(query({})).not.toThrow();

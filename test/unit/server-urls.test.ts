@@ -1,8 +1,9 @@
 /** URLs of servers are judged when they are given, and never repeated. */
 import { describe, expect, test } from 'vitest';
+import { ConfigError } from '../../shared/core/config-error.ts';
 import { createDatabase } from '../../shared/postgres/index.ts';
 import { createRedis } from '../../shared/redis/index.ts';
-import { ConfigError, loadConfig } from '../../shared/service/config.ts';
+import { readSettings } from '../../shared/service/settings.ts';
 
 const PASSWORD = 'hunter2';
 
@@ -64,7 +65,7 @@ const BAD = (scheme: string, path: string) =>
 
 const GIVEN: Record<string, Given> = {
   DATABASE_URL: {
-    start: (url) => loadConfig({ ...environment, DATABASE_URL: url }),
+    start: (url) => readSettings('postgres', { ...environment, DATABASE_URL: url }),
     make: databaseAt,
     scheme: 'postgres://',
     bad: BAD('postgres://', '/db'),
@@ -77,13 +78,13 @@ const GIVEN: Record<string, Given> = {
     ],
   },
   PURGE_DATABASE_URL: {
-    start: (url) => loadConfig({ ...environment, PURGE_DATABASE_URL: url }),
+    start: (url) => readSettings('purge', { PURGE_DATABASE_URL: url }),
     scheme: 'postgres://',
     bad: BAD('postgres://', '/db'),
     good: ['postgres://u:p@host/db'],
   },
   REDIS_URL: {
-    start: (url) => loadConfig({ ...environment, REDIS_URL: url }),
+    start: (url) => readSettings('postgres', { ...environment, REDIS_URL: url }),
     make: redisAt,
     scheme: 'redis://',
     bad: [
@@ -100,7 +101,7 @@ const GIVEN: Record<string, Given> = {
     ],
   },
   DYNAMODB_ENDPOINT: {
-    start: (url) => loadConfig({ ...environment, DYNAMODB_ENDPOINT: url }),
+    start: (url) => readSettings('dynamodb', { DYNAMODB_ENDPOINT: url }),
     scheme: 'http://',
     bad: BAD('http://', ''),
     good: ['http://127.0.0.1:8000', 'https://dynamodb.eu-central-1.amazonaws.com/'],

@@ -12,10 +12,10 @@ import type { HttpResponse } from '../../../shared/http/problems.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../../../shared/http/request.ts';
 import { problemResponses } from '../../../shared/lambda/problem-responses.ts';
 import { spellContentType, validateBody } from '../../../shared/service/body.ts';
-import { loadConfig } from '../../../shared/service/config.ts';
 import type { Handler } from '../../../shared/service/handlers.ts';
 import { createLogger } from '../../../shared/service/logger.ts';
 import { createMeter } from '../../../shared/service/metrics.ts';
+import { processEnvironment, readSettings } from '../../../shared/service/settings.ts';
 import { storableText } from '../../../shared/service/text.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: fits any stack.
@@ -26,16 +26,16 @@ const body = z.strictObject({
   reason: z.optional(storableText(200)),
 });
 
-const config = loadConfig();
+const { requests, database } = readSettings('postgres', processEnvironment());
 const logger = createLogger('backstop');
 const meter = createMeter('backstop', 'bench');
-const pool = new pg.Pool({ connectionString: config.databaseUrl, max: 1 });
+const pool = new pg.Pool({ connectionString: database.url, max: 1 });
 pool.on('error', () => {});
 
 /** @param protection goes between the checks of the request and its work. */
 export function plainHandler(protection: readonly Step[] = []): Handler {
   const stack = middy({ timeoutEarlyInMillis: 0 })
-    .use(problemResponses({ problemBaseUrl: config.problemBaseUrl }) as Step)
+    .use(problemResponses({ problemBaseUrl: requests.problemBaseUrl }) as Step)
     .use(reading)
     .use(spellContentType() as Step)
     .use(httpJsonBodyParser() as Step)

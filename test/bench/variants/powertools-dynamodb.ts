@@ -1,11 +1,11 @@
 import { DynamoDBPersistenceLayer } from '@aws-lambda-powertools/idempotency/dynamodb';
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
-import { loadConfig } from '../../../shared/service/config.ts';
+import { processEnvironment, readSettings } from '../../../shared/service/settings.ts';
 import { powertoolsHandler } from './powertools.ts';
 
-const { dynamoEndpoint, dynamoTable } = loadConfig();
+const { endpoint, table } = readSettings('dynamodb', processEnvironment()).dynamodb;
 const awsSdkV3Client = new DynamoDBClient({
-  endpoint: dynamoEndpoint as string,
+  endpoint: endpoint as string,
   region: 'local',
   credentials: { accessKeyId: 'local', secretAccessKey: 'local' },
 });
@@ -13,7 +13,7 @@ const awsSdkV3Client = new DynamoDBClient({
 export const handler = powertoolsHandler(
   // The product's own table; its key and its TTL attribute have these names.
   new DynamoDBPersistenceLayer({
-    tableName: dynamoTable,
+    tableName: table,
     keyAttr: 'pk',
     expiryAttr: 'expires_at',
     awsSdkV3Client,

@@ -1,9 +1,10 @@
 import { CachePersistenceLayer } from '@aws-lambda-powertools/idempotency/cache';
 import { createClient } from '@redis/client';
-import { loadConfig } from '../../../shared/service/config.ts';
+import { REDIS } from '../../../shared/service/settings/redis.ts';
+import { processEnvironment } from '../../../shared/service/settings.ts';
 import { powertoolsHandler } from './powertools.ts';
 
-const client = createClient({ url: loadConfig().redisUrl as string });
+const client = createClient({ url: REDIS.read(processEnvironment())?.url as string });
 client.on('error', () => {});
 await client.connect();
 

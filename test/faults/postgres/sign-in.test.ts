@@ -17,8 +17,8 @@ import {
   vi,
 } from 'vitest';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { databasePassword } from '../../../shared/postgres/rds-token.ts';
-import { createPurge, loadConfig } from '../../../shared/service/index.ts';
+import { rdsToken } from '../../../shared/postgres/rds-token.ts';
+import { createPurge } from '../../../shared/service/index.ts';
 import { createAuthority } from '../../support/certificates.ts';
 import { startTlsPostgres, type TlsPostgres } from '../../support/postgres-tls.ts';
 import { probe, takeCoin } from '../../support/probe.ts';
@@ -129,8 +129,7 @@ describe('a sign-in with IAM tokens', () => {
 
   /** From now on, of all passwords, the role's token of this second is right. */
   async function acceptTokenOfNow(role: string): Promise<void> {
-    const token = await databasePassword(loadConfig(environment()), urlOf(role))?.();
-    await setPassword(role, token as string);
+    await setPassword(role, await rdsToken(urlOf(role), 'eu-central-1')());
   }
 
   const cutAll = () =>
@@ -186,7 +185,7 @@ describe('a sign-in with IAM tokens', () => {
       `INSERT INTO player_mutation_idempotency VALUES ($1, 'old', now() - interval '3 days')`,
       [principal],
     );
-    const purge = createPurge(loadConfig(environment()));
+    const purge = createPurge(environment());
     onTestFinished(() => purge.close());
     expect(await purge.run({})).toMatchObject({ rows: 1 });
   });

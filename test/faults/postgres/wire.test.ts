@@ -8,7 +8,7 @@ import { spendCoins } from '../../../functions/players/spend-coins.ts';
 import { transferCoins } from '../../../functions/players/transfer-coins.ts';
 import { createPurchase } from '../../../functions/purchases/create-purchase.ts';
 import { getPurchase } from '../../../functions/purchases/get-purchase.ts';
-import { createPurge, type Handler, loadConfig } from '../../../shared/service/index.ts';
+import { createPurge, type Handler } from '../../../shared/service/index.ts';
 import { createTestDatabase, seedPlayer, type TestDatabase } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { newKey, type RequestOptions, send } from '../../support/requests.ts';
@@ -119,9 +119,7 @@ async function purge(): Promise<Said> {
        FROM unnest(ARRAY['completed', 'in_progress']) state, (SELECT now() - interval '9 days' AS old) t`,
   );
   const { proxy, said } = await listen(db.purgeUrl);
-  const worker = createPurge(
-    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: proxy.url }),
-  );
+  const worker = createPurge({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: proxy.url });
   onTestFinished(() => worker.close());
   expect(await worker.run({})).toMatchObject({ rows: 3 });
   return said();

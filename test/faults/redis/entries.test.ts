@@ -5,7 +5,7 @@ import { fingerprintOf } from '../../../shared/core/fingerprint.ts';
 import { readRequest } from '../../../shared/http/request.ts';
 import { ConfigError } from '../../../shared/index.ts';
 import { createRedis } from '../../../shared/redis/index.ts';
-import { loadConfig } from '../../../shared/service/index.ts';
+import { createService } from '../../../shared/service/index.ts';
 import { seedPlayer } from '../../support/database.ts';
 import { ANSWER_MARGIN_MS } from '../../support/patience.ts';
 import { ENTRIES } from '../../support/redis.ts';
@@ -287,7 +287,7 @@ describe('a retention below a second (C44)', () => {
 
   test.each(['0', '0.5', '-500', '500ms'])('a retention of %s is refused at start', (value) => {
     const environment = { DATABASE_URL: rig.db.apiUrl, BACKSTOP_RETENTION_MS: value };
-    expect(() => loadConfig(environment)).toThrow(ConfigError);
-    expect(() => loadConfig(environment)).toThrow('BACKSTOP_RETENTION_MS');
+    expect(() => createService(environment)).toThrow(ConfigError);
+    expect(() => createService(environment)).toThrow('BACKSTOP_RETENTION_MS');
   });
 });

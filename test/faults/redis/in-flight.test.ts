@@ -247,7 +247,7 @@ describe('a request is cut off between COMMIT and its publish (C27)', () => {
 /** The library's parts under a middy that is not ours: it answers after 300 ms and lets the rest run on. */
 function impatient() {
   const { service } = s;
-  const { config, database } = service;
+  const { settings, database } = service;
   const redis = createRedis({ url: rig.redisProxy.url, commandTimeoutMs: 5000, onError: () => {} });
   onTestFinished(() => redis.disconnect());
   const fastPath = redisFastPath({
@@ -257,7 +257,7 @@ function impatient() {
     coolDownMs: 1000,
     onFailure: () => {},
   });
-  const store = markerStore({ database, retentionMs: config.retentionMs });
+  const store = markerStore({ database, ...settings.markers });
   return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx>>({
     timeoutEarlyInMillis: ANSWER_MARGIN_MS + 700,
     timeoutEarlyResponse: () => ({ statusCode: 504, body: 'early' }),
@@ -268,9 +268,9 @@ function impatient() {
         fastPath,
         store,
         keyMode: 'required',
-        storedBodyBytesMax: config.storedBodyBytesMax,
-        answerMarginMs: config.answerMarginMs,
-        requestTimeoutMs: config.requestTimeoutMs,
+        storedBodyBytesMax: settings.requests.storedBodyBytesMax,
+        answerMarginMs: settings.requests.answerMarginMs,
+        requestTimeoutMs: 28_000,
         report: () => {},
       }),
     )

@@ -1,4 +1,4 @@
-/** `BACKSTOP_FAST_PATH=parallel`: Redis and Postgres are asked at once, and Redis is heard first. */
+/** `BACKSTOP_CACHE_MODE=parallel`: Redis and Postgres are asked at once, and Redis is heard first. */
 import { beforeEach, expect, test } from 'vitest';
 import { send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
@@ -17,7 +17,7 @@ import {
   warmSpender,
 } from './rig.ts';
 
-const rig = faultRig({ ...PATIENT, BACKSTOP_FAST_PATH: 'parallel', BACKSTOP_POOL_MAX: '1' });
+const rig = faultRig({ ...PATIENT, BACKSTOP_CACHE_MODE: 'parallel', BACKSTOP_POOL_MAX: '1' });
 let s: Spender;
 let request: SpendRequest;
 beforeEach(async () => {

@@ -2,10 +2,10 @@
 
 import { NO_FAST_PATH, type Setback, type Store } from '../../../shared/core/contract.ts';
 import type { Step } from '../../../shared/redis/circuit-breaker.ts';
-import { loadConfig } from '../../../shared/service/config.ts';
 import { mutationHandler } from '../../../shared/service/handlers.ts';
 import { createLogger } from '../../../shared/service/logger.ts';
 import { type CleanupMeasured, createMeter } from '../../../shared/service/metrics.ts';
+import { REQUESTS } from '../../../shared/service/settings/requests.ts';
 import { captureOutput } from '../../support/output.ts';
 import { httpEvent, lambdaContext, newKey } from '../../support/requests.ts';
 import { type Sample, samplesOf } from './metrics.ts';
@@ -51,7 +51,6 @@ export function requestWithoutKey(): void {
 
 /** A request on the real road, on a store that answers it with this setback. */
 export async function requestThatEnds(setback: Setback, stage = STAGE): Promise<void> {
-  const config = loadConfig();
   const logger = createLogger('test');
   logger.setLogLevel('SILENT');
   const store: Store<never> = { begin: async () => setback };
@@ -63,7 +62,7 @@ export async function requestThatEnds(setback: Setback, stage = STAGE): Promise<
       run: ({ once }) => once(async () => ({ statusCode: 200 })),
     },
     {
-      config,
+      settings: { requests: REQUESTS.read({}) },
       logger,
       meter: createMeter('backstop', stage),
       store,

@@ -8,11 +8,12 @@ import {
   test,
   vi,
 } from 'vitest';
+
 import type { Queryable } from '../../../shared/postgres/pool.ts';
 import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import type { Course } from '../../../shared/postgres/purge/sweeps.ts';
 import { runSweeps } from '../../../shared/postgres/purge/worker.ts';
-import { createPurge, loadConfig, type Purge } from '../../../shared/service/index.ts';
+import { createPurge, type Purge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
@@ -41,9 +42,11 @@ const COURSE: Course = {
 };
 
 function purge(environment: Record<string, string> = {}): Purge {
-  const purge = createPurge(
-    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl, ...environment }),
-  );
+  const purge = createPurge({
+    DATABASE_URL: db.apiUrl,
+    PURGE_DATABASE_URL: db.purgeUrl,
+    ...environment,
+  });
   onTestFinished(() => purge.close());
   return purge;
 }

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+
 import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
 import {
   completedRecords,
@@ -6,7 +7,7 @@ import {
   sweepAbandonedRecords,
 } from '../../../shared/postgres/purge/record-sweeps.ts';
 import { sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
-import { createPurge, loadConfig } from '../../../shared/service/index.ts';
+import { createPurge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 import { purgePool } from './support.ts';
@@ -205,9 +206,7 @@ test('the scheduled purge sweeps both kinds of records, beside the markers', asy
     { name: 'abandoned, old', createdHours: 60 },
     { name: 'completed, young', createdHours: 60, completedHours: 1 },
   );
-  const purge = createPurge(
-    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl }),
-  );
+  const purge = createPurge({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl });
   onTestFinished(() => purge.close());
   expect(await purge.run({})).toMatchObject({ rows: 2, drained: true, failed: [] });
   expect(await left()).toEqual(['completed, young']);

@@ -13,7 +13,7 @@ import {
 import { acquire } from '../../../shared/postgres/pool.ts';
 import { deleteSpan, deleteUnlocked } from '../../../shared/postgres/purge/batch.ts';
 import { deleteAbandonedRecords } from '../../../shared/postgres/purge/record-sweeps.ts';
-import { createPurge, loadConfig, type PurgeAnswer } from '../../../shared/service/index.ts';
+import { createPurge, type PurgeAnswer } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
@@ -68,9 +68,11 @@ async function connect(database: Database): Promise<void> {
 }
 
 function purge(environment: Record<string, string> = {}): Promise<PurgeAnswer> {
-  const purge = createPurge(
-    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl, ...environment }),
-  );
+  const purge = createPurge({
+    DATABASE_URL: db.apiUrl,
+    PURGE_DATABASE_URL: db.purgeUrl,
+    ...environment,
+  });
   return purge.run({}).finally(() => purge.close());
 }
 
@@ -260,9 +262,7 @@ describe('every purge goes by what was promised (core 1)', () => {
   test('a purge reads anew at each run what was promised', async () => {
     await insertMarkers(db, 1, { ageMinutes: 120 });
     await db.sql('UPDATE idempotency_retentions SET retention_ms = $1', [24 * HOUR_MS]);
-    const worker = createPurge(
-      loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl }),
-    );
+    const worker = createPurge({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl });
     onTestFinished(() => worker.close());
     expect(await worker.run({})).toMatchObject({ rows: 0, drained: true });
     await db.sql('UPDATE idempotency_retentions SET retention_ms = 0');
@@ -302,9 +302,7 @@ describe('every purge goes by what was promised (core 1)', () => {
     onTestFinished(() => old.drop());
     await old.sql('DROP TABLE idempotency_retentions CASCADE');
     await insertMarkers(old, 2);
-    const worker = createPurge(
-      loadConfig({ DATABASE_URL: old.apiUrl, PURGE_DATABASE_URL: old.purgeUrl }),
-    );
+    const worker = createPurge({ DATABASE_URL: old.apiUrl, PURGE_DATABASE_URL: old.purgeUrl });
     onTestFinished(() => worker.close());
     expect(await worker.run({})).toMatchObject({
       rows: 0,

@@ -3,7 +3,7 @@
  * befalls one table keeps no other from its turn.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { createPurge, loadConfig, type Purge } from '../../../shared/service/index.ts';
+import { createPurge, type Purge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { lambdaContext } from '../../support/requests.ts';
@@ -30,9 +30,7 @@ beforeEach(async () => {
 const TIME_MS = 9000;
 
 function purge(url = db.purgeUrl, environment: Record<string, string> = {}): Purge {
-  const purge = createPurge(
-    loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: url, ...environment }),
-  );
+  const purge = createPurge({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: url, ...environment });
   onTestFinished(() => purge.close());
   return purge;
 }

@@ -3,8 +3,9 @@
  * DateStyle but ISO, Postgres writes IST or CST and reads another zone than it wrote.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+
 import { fromMicros, toMicros } from '../../../shared/postgres/microseconds.ts';
-import { createPurge, loadConfig } from '../../../shared/service/index.ts';
+import { createPurge } from '../../../shared/service/index.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { insertMarkers, KEPT_MINUTES, markersLeft } from './support.ts';
 
@@ -52,9 +53,7 @@ describe.each(SESSIONS)('DateStyle "$style" in $zone (core 12)', ({ style, zone 
     });
     await records('completed', { 'old completed': 60, 'live completed': 47 });
     await records('in_progress', { 'old abandoned': 60, 'live abandoned': 47 });
-    const purge = createPurge(
-      loadConfig({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl }),
-    );
+    const purge = createPurge({ DATABASE_URL: db.apiUrl, PURGE_DATABASE_URL: db.purgeUrl });
     onTestFinished(() => purge.close());
     expect(await purge.run({})).toMatchObject({ rows: 57, drained: true, leftRows: 0, failed: [] });
     expect(await markersLeft(db)).toEqual(['live 1', 'live 2', 'live 3']);

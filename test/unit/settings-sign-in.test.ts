@@ -1,6 +1,9 @@
 /** Signing in with IAM tokens, and what would send one where it may be read. */
 import { describe, expect, test } from 'vitest';
-import { type Config, ConfigError, loadConfig } from '../../shared/service/config.ts';
+import { ConfigError } from '../../shared/core/config-error.ts';
+import { readSettings } from '../../shared/service/settings.ts';
+
+const ROOTS = ['postgres', 'purge'] as const;
 
 const KEYS = { AWS_ACCESS_KEY_ID: 'AKIDEXAMPLE', AWS_SECRET_ACCESS_KEY: 'hush' };
 const DATABASE = {
@@ -21,37 +24,35 @@ const REDIS = {
 type Environment = Record<string, string | undefined>;
 
 function refusal(environment: Environment): string {
-  try {
-    loadConfig(environment);
-  } catch (error) {
-    if (error instanceof ConfigError) return error.message;
-    throw error;
+  for (const root of ROOTS) {
+    try {
+      readSettings(root, environment);
+    } catch (error) {
+      if (error instanceof ConfigError) return error.message;
+      throw error;
+    }
   }
   throw new Error(`not refused: ${JSON.stringify(environment)}`);
 }
 
 test('each value is read from its variable', () => {
-  const config = loadConfig({
-    ...DATABASE,
-    ...REDIS,
-    DATABASE_URL: DATABASE.DATABASE_URL,
-    BACKSTOP_REDIS_MODE: 'cluster',
+  const environment = { ...DATABASE, ...REDIS, DATABASE_URL: DATABASE.DATABASE_URL };
+  expect(readSettings('postgres', environment)).toMatchObject({
+    database: { tokenRegion: 'eu-central-1' },
+    redis: { signIn: { cacheName: 'mine', region: 'eu-central-1' } },
   });
-  expect(config).toMatchObject({
-    databaseAuth: 'iam',
-    redisMode: 'cluster',
-    redisAuth: 'iam',
-    redisCacheName: 'mine',
-  } satisfies Partial<Config>);
+  expect(readSettings('purge', environment).purge).toMatchObject({ tokenRegion: 'eu-central-1' });
 });
 
 test('the credentials are read when they are asked for, the session with them', () => {
   const environment: Environment = { ...REDIS };
-  const { awsCredentials } = loadConfig(environment);
+  const credentials = readSettings('postgres', environment).redis?.signIn?.credentials;
   const keys = { accessKeyId: 'AKIDEXAMPLE', secretAccessKey: 'hush' };
-  expect(awsCredentials()).toEqual({ ...keys, sessionToken: undefined });
+  expect(credentials?.()).toEqual({ ...keys, sessionToken: undefined });
   environment['AWS_SESSION_TOKEN'] = 'session';
-  expect(awsCredentials()).toEqual({ ...keys, sessionToken: 'session' });
+  expect(credentials?.()).toEqual({ ...keys, sessionToken: 'session' });
+  delete environment['AWS_ACCESS_KEY_ID'];
+  expect(credentials).toThrow('AWS_ACCESS_KEY_ID is not set');
 });
 
 const MINIMAL = {
@@ -155,5 +156,5 @@ test.each([
     { ...MINIMAL, DATABASE_URL: `${MINIMAL.DATABASE_URL}&sslrootcert=a` },
   ],
 ])('it is accepted that %s', (_what, environment) => {
-  expect(() => loadConfig(environment)).not.toThrow();
+  for (const root of ROOTS) expect(() => readSettings(root, environment)).not.toThrow();
 });
