@@ -82,7 +82,7 @@ export function parsed<Value>(
     const text = environment[name] || undefined;
     return text === undefined ? undefined : parse(text, environment);
   };
-  return { name, type, unset: '', about, read };
+  return { name, type, unset: 'none', about, read };
 }
 
 export const text = (name: string, about: string): Setting<string | undefined> =>
