@@ -2,17 +2,24 @@
 
 export { ConfigError } from './core/config-error.ts';
 export {
-  type FastPath,
-  type FastPathMode,
-  LeaseLostError,
+  type Cache,
+  type CacheClaim,
+  type CacheLookup,
+  type CacheMode,
+  type Codec,
+  type Kept,
   type Mutation,
-  NO_FAST_PATH,
+  NO_CACHE,
+  type OpenTransaction,
   type Store,
-  type StoredResponse,
+  TOMBSTONE,
   type Work,
 } from './core/contract.ts';
+export { type Ending, type OnceParts, runOnce, runUnprotected } from './core/once.ts';
+export { LeaseLostError, type Outcome, RejectedError } from './core/outcome.ts';
 // Only until functions/ and test/ import the faces.
 export * from './dynamodb/index.ts';
+export { type HttpCodec, httpCodec, type KeptResponse } from './http/codec.ts';
 export { acceptsVersion, type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';
 export {

@@ -1,4 +1,4 @@
-import type { Item, Reader, Write } from '../../shared/index.ts';
+import type { Item, TableReader, Write } from '../../shared/index.ts';
 
 /** The item of a player in DynamoDB. A badge may be earned more than once: each time is an entry. */
 export interface Profile {
@@ -8,7 +8,7 @@ export interface Profile {
   readonly dataVersion: string;
 }
 
-export async function findProfile(table: Reader, userId: string): Promise<Profile> {
+export async function findProfile(table: TableReader, userId: string): Promise<Profile> {
   return toProfile(userId, await table.get(keyOf(userId)));
 }
 

@@ -1,4 +1,4 @@
-import type { HttpResponse, Problem } from '../http/problems.ts';
+import type { Committed, NotCommitted } from './outcome.ts';
 
 /** One mutation that a client asked for, named by its key and judged by its content. */
 export interface Mutation {
@@ -14,7 +14,7 @@ export interface Mutation {
    * command. Not the AWS request id, which repeats on an asynchronous retry.
    */
   readonly token: string;
-  /** Past this no COMMIT is sent. */
+  /** Past this no COMMIT is sent. On this process' clock. */
   readonly deadlineMs: number;
 }
 
@@ -26,44 +26,49 @@ export type Unprotected = Pick<Mutation, 'principal' | 'deadlineMs'> & { readonl
  * the transaction is retried, and it runs speculatively while the claim is still
  * on its way. For an external call, pass the key on to it, or use an outbox.
  *
- * Return a response, or a Problem, to commit it (a 4xx commits the key and undoes
- * the writes); throw to roll everything back and leave the key unused. A returned
- * 5xx counts as thrown.
+ * What it returns commits, a refusal too (it commits the key and undoes the writes); what it
+ * throws rolls everything back and leaves the key unused. A returned failure counts as thrown.
  */
-export type Work<Tx> = (tx: Tx) => Promise<HttpResponse | Problem>;
+export type Work<Tx, Returned = unknown> = (tx: Tx) => Promise<Returned>;
+
+/** What is kept of a result: a value of JSON that stores and caches do not look into. */
+export type Kept = unknown;
+
+/** Kept in place of a result that is too large: the key is used up, and there is nothing to replay. */
+export const TOMBSTONE = 'tombstone';
+
+/** What a trigger knows of results and the core does not: HTTP is one of these. */
+export interface Codec<Returned, Result> {
+  /**
+   * What the work returned, as a copy in plain data that nobody else holds.
+   *
+   * @throws TypeError for what could not be sent or kept. It is called before COMMIT: after it
+   * nothing may fail.
+   */
+  accept(returned: Returned): Result;
+  /** A refusal keeps the claim and undoes what the work wrote. */
+  isRefusal(result: Result): boolean;
+  /** A failure keeps nothing, so that a retry can do better. */
+  isFailure(result: Result): boolean;
+  /** What a replay repeats, or TOMBSTONE. */
+  encode(result: Result): Kept;
+  /** Undefined for what is no such value: whoever can write to a store could have put it there. */
+  decode(kept: Kept): Result | undefined;
+}
 
 /**
  * How much longer than the deadline an answer is waited for. The store's own limits
  * (lock_timeout) end at the deadline and say what was being waited for; this one
- * is for work that hangs elsewhere, and for a store that went silent.
+ * is for work that hangs elsewhere, and for a store that does not answer.
  */
-export const SILENCE_MS = 300;
+export const ANSWER_GRACE_MS = 300;
 
-/** How much longer than the deadline the fate of a COMMIT is asked for. */
-export const RESOLVE_MS = 600;
+/** How much longer than the deadline the outcome of a COMMIT is looked up. */
+export const COMMIT_LOOKUP_GRACE_MS = 600;
 
-/** The deadline came while the work was running, or before its COMMIT. */
-export class DeadlineError extends Error {
-  override name = 'DeadlineError';
-}
-
-/** The claim was taken over while the work ran: what it did is to be rolled back. */
-export class LeaseLostError extends Error {
-  override name = 'LeaseLostError';
-}
-
-/** What is kept of a response; see `stored-response.ts`. */
-export interface StoredResponse {
-  readonly statusCode: number;
-  /** Names in lower case. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
-  readonly isBase64Encoded: boolean;
-}
-
-/** What the fast path (L1) knows of a key. */
-export type Sight =
-  /** It is ours now: a pending entry with our token stands there. */
+/** What the cache (L1) holds under a key. */
+export type CacheLookup =
+  /** Our own pending entry, which this claim has put there. */
   | { readonly kind: 'claimed' }
   /** It could not be asked, or holds what it cannot read: the store decides alone. */
   | { readonly kind: 'unknown' }
@@ -71,120 +76,77 @@ export type Sight =
   | {
       readonly kind: 'completed';
       readonly fingerprint: string;
-      readonly response: StoredResponse | 'tombstone';
+      readonly kept: Kept;
       readonly expiresAtMs: number;
     };
 
-/**
- * L1. Fast and forgetful: it may lose anything at any time, and no method ever
- * rejects or outlasts its budget. Losing it costs latency and stored bodies.
- */
-export interface FastPath {
-  claim(mutation: Mutation): Promise<Sight>;
+/** One claim's handle on its entry. No method rejects or outlasts its budget. */
+export interface CacheClaim {
+  readonly lookup: CacheLookup;
   /** Called by the one committer only, so it may overwrite anybody's pending entry. */
-  publish(
-    mutation: Mutation,
-    response: StoredResponse | 'tombstone',
-    expiresAtMs: number,
-  ): Promise<void>;
+  publish(kept: Kept, expiresAtMs: number): Promise<void>;
   /** Removes our own pending entry, and nobody else's. */
-  release(mutation: Mutation): Promise<void>;
+  release(): Promise<void>;
 }
 
 /**
- * When the store is asked. `first`: the fast path first, and the store only if it has no
+ * L1. Fast and forgetful: it may lose anything at any time, and it neither rejects nor outlasts
+ * its budget. Losing it costs latency and stored bodies.
+ */
+export interface Cache {
+  claim(mutation: Mutation): Promise<CacheClaim>;
+}
+
+/**
+ * When the store is asked. `first`: the cache first, and the store only if it has no
  * answer; a replay costs the store nothing. `parallel`: both at once, which saves a first
  * request a round trip, and makes each replay open a transaction that is rolled back.
  */
-export type FastPathMode = 'first' | 'parallel';
+export type CacheMode = 'first' | 'parallel';
 
-/** For a service without Redis. */
-export const NO_FAST_PATH: FastPath = {
-  claim: async () => ({ kind: 'unknown' }),
+/** What is known where no cache could be asked. */
+export const NO_CLAIM: CacheClaim = {
+  lookup: { kind: 'unknown' },
   publish: async () => {},
   release: async () => {},
 };
 
-/** Why an attempt took no effect (`unknown-outcome` apart: there it may have). */
-export type Setback =
-  /** The key was used up before, by whatever request. */
-  | { readonly kind: 'already-exists' }
-  /** The key was used up before, by another request. */
-  | { readonly kind: 'mismatch' }
-  /** This very request was answered before, and the store has the answer. */
-  | {
-      readonly kind: 'completed';
-      readonly response: StoredResponse | 'tombstone';
-      readonly expiresAtMs: number;
-    }
-  /** Another request with this key holds its claim, and the wait for it ran out. */
-  | { readonly kind: 'in-flight'; readonly retryAfterSeconds?: number }
-  /** The whole transaction may be tried again, step 0 included. */
-  | {
-      readonly kind: 'retry';
-      readonly because: 'conflict' | 'connection' | 'in-flight';
-      readonly cause: unknown;
-    }
-  /** Rows that the work needs stayed locked by others. */
-  | { readonly kind: 'contention'; readonly cause: unknown }
-  /** `what`: the name of the store, where it is not the database that everything needs. */
-  | { readonly kind: 'unavailable'; readonly cause: unknown; readonly what?: string }
-  /** The deadline came first. */
-  | { readonly kind: 'late' }
-  /**
-   * COMMIT was sent and its answer could not be learned. `isLost`: the transaction had ended
-   * before it, so its effects may stand without a claim and resending is not safe.
-   */
-  | { readonly kind: 'unknown-outcome'; readonly cause: unknown; readonly isLost?: true }
-  /** The work threw this, or something permanent is wrong with its SQL. */
-  | { readonly kind: 'threw'; readonly error: unknown }
-  /** The work returned a 5xx: it goes to the client, and nothing is kept. */
-  | { readonly kind: 'returned-5xx'; readonly response: HttpResponse };
-
-export type Settlement =
-  | {
-      readonly kind: 'committed';
-      readonly response: HttpResponse;
-      readonly stored: StoredResponse | 'tombstone';
-      /** The instant, on the store's clock, up to which a replay is caught. */
-      readonly expiresAtMs: number | undefined;
-    }
-  | Setback;
+/** For a service without Redis. */
+export const NO_CACHE: Cache = { claim: async () => NO_CLAIM };
 
 /** What the work came to. */
 export interface Completion {
-  readonly response: HttpResponse;
-  /** The same, as a replay will repeat it. */
-  readonly stored: StoredResponse | 'tombstone';
+  /** As a replay will repeat it. */
+  readonly kept: Kept;
   /** False undoes what the work wrote and keeps the claim: a refusal. */
   readonly keepWrites: boolean;
 }
 
 /** One open transaction of a store, with its claim already on the way. */
-export interface Attempt<Tx> {
+export interface OpenTransaction<Tx> {
   /** Handed to the work. No answer reaches the work before the claim's own. */
   readonly tx: Tx;
   /** Resolves when the claim is ours; rejects when it is not. */
   readonly claimed: Promise<unknown>;
   /** The point of truth. */
-  commit(completion: Completion): Promise<Settlement>;
+  commit(completion: Completion): Promise<Committed<Kept> | NotCommitted<Kept>>;
   /** Rolls back, gives the connection up, and says what `error` means. Never rejects. */
-  abandon(error: unknown): Promise<Setback>;
+  rollback(error: unknown): Promise<NotCommitted<Kept>>;
   /**
-   * The same where nothing failed: the fast path has answered. Does not wait for a claim
+   * The same where nothing failed: the cache has answered. Does not wait for a claim
    * that is itself waiting for another's. Never rejects.
    */
-  withdraw(): Promise<void>;
+  cancel(): Promise<void>;
 }
 
 /** Where the truth lives: it holds the claim and the mutation in one transaction. */
 export interface Store<Tx> {
   /**
-   * Opens what a first request would wait for, while the fast path opens its own; undefined
+   * Opens what a first request would wait for, while the cache opens its own; undefined
    * when there is nothing to open. Never rejects, and takes a quarter of a second at most.
    */
   warm?(): Promise<void> | undefined;
-  begin(mutation: Mutation | Unprotected): Promise<Attempt<Tx> | Setback>;
+  begin(mutation: Mutation | Unprotected): Promise<OpenTransaction<Tx> | NotCommitted<Kept>>;
   /**
    * Gives back a claim that outlives its transaction; called when the work has failed.
    * Removes our own claim and nobody else's. Never rejects.
@@ -192,5 +154,8 @@ export interface Store<Tx> {
   release?(mutation: Mutation): Promise<void>;
 }
 
-/** Which layer decided: L1 the fast path, L2 the claim, L3 the version, `handler` the work itself. */
-export type Layer = 'L1' | 'L2' | 'L3' | 'handler' | 'request';
+export function isOpen<Tx>(
+  begun: OpenTransaction<Tx> | NotCommitted<Kept>,
+): begun is OpenTransaction<Tx> {
+  return 'tx' in begun;
+}

@@ -1,7 +1,4 @@
-import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
-import { Problem } from '../http/problems.ts';
-import type { HttpRequest } from '../http/request.ts';
 
 /** Goes up with every change of what is hashed: other versions are never compared. */
 export const FINGERPRINT_VERSION = 1;
@@ -9,23 +6,20 @@ export const FINGERPRINT_VERSION = 1;
 /** Deeper than any body we take, and far from where recursion would overflow. */
 const JSON_DEPTH_MAX = 64;
 
+/** The JSON is nested deeper than any that is hashed. */
+export class JsonTooDeepError extends Error {
+  override name = 'JsonTooDeepError';
+}
+
 /**
- * SHA-256 over everything that makes this request this request: principal,
- * method, path, query and body, each with its length before it so that nothing
- * can slide from one part into the next.
+ * SHA-256 over everything that makes this request this request: each part with its length before
+ * it, so that nothing can slide from one part into the next.
  *
- * A JSON body is hashed by meaning: member order and white space do not count,
- * numbers count as they are spelled (2^53 + 1 is not 2^53, and a money amount
- * of `1.0` is not silently `1`), array order counts. Any other body is hashed
- * by its bytes.
- *
+ * @param body text (canonical JSON), or the bytes of anything else.
  * @returns the version, a colon, and 43 characters of base64url.
- * @throws Problem BODY_INVALID for JSON nested deeper than 64.
  */
-export function fingerprintOf(principal: string, request: HttpRequest): string {
-  const head = [principal, request.method, request.path, JSON.stringify(request.query)];
-  const body = bodyPart(request);
-  const text = `${String.fromCharCode(FINGERPRINT_VERSION)}${head.map(measured).join('')}`;
+export function fingerprintOf(parts: readonly string[], body: string | Buffer): string {
+  const text = `${String.fromCharCode(FINGERPRINT_VERSION)}${parts.map(measured).join('')}`;
   const hashed =
     typeof body === 'string'
       ? text + measured(body)
@@ -42,22 +36,17 @@ export function areComparable(one: string, other: string): boolean {
   return one.split(':', 1)[0] === other.split(':', 1)[0];
 }
 
-function bodyPart(request: HttpRequest): string | Buffer {
-  const type = request.header('content-type')[0] ?? '';
-  if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) return request.body;
-  // What is not JSON after all is refused by the body parser, in its own turn.
-  const text = isUtf8(request.body) ? request.body.toString('utf8') : '';
-  return canonicalJson(text) ?? request.body;
-}
-
 /**
  * The one spelling of a JSON text's meaning, or undefined when it is not JSON.
  * Members are sorted by UTF-16 code unit; `__proto__` is a member like others;
- * of a repeated member the last counts, as for JSON.parse.
+ * of a repeated member the last counts, as for JSON.parse. Numbers count as they are spelled: 2^53 + 1
+ * is not 2^53, and a money amount of `1.0` is not silently `1`.
+ *
+ * @throws JsonTooDeepError beyond 64 levels.
  */
 export function canonicalJson(text: string): string | undefined {
   if (isTooDeep(text)) {
-    throw new Problem('BODY_INVALID', `The body is nested deeper than ${JSON_DEPTH_MAX} levels.`);
+    throw new JsonTooDeepError(`The body is nested deeper than ${JSON_DEPTH_MAX} levels.`);
   }
   try {
     if (isCanonical(text)) return text;

@@ -1,67 +1,76 @@
-import { isKept } from '../http/stored-format.ts';
-import { NO_REQUEST, type Reporter, tell } from '../lambda/reports.ts';
 import { nowMs } from './clock.ts';
-import { type FastPath, type Mutation, RESOLVE_MS, type Sight } from './contract.ts';
-
-const UNKNOWN: Sight = { kind: 'unknown' };
+import {
+  type Cache,
+  type CacheClaim,
+  type CacheLookup,
+  COMMIT_LOOKUP_GRACE_MS,
+  type Mutation,
+  NO_CLAIM,
+} from './contract.ts';
+import { withTimeout } from './timeout.ts';
 
 /**
- * A fast path of anybody's, held to the contract: no method rejects or outlasts the request (a
- * `claim` that does is `unknown`), and what it says it knows can be read. A rejection inside of
+ * A cache of anybody's, held to the contract: no method rejects or outlasts the request (a
+ * `claim` that does is `unknown`), and what it says it holds can be read. A rejection inside of
  * `once` would leave a transaction open, or make a failure of what was committed.
  */
-export function guardedFastPath(fastPath: FastPath, report: Reporter): FastPath {
+export function guardedCache(cache: Cache, onFailure: (error: unknown) => void): Cache {
   const guarded = async <T>(byMs: number, method: () => Promise<T>, otherwise: T): Promise<T> => {
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const timer = setTimeout(
-      () => reject(new Error('the fast path did not answer within the time of the request')),
-      Math.max(1, byMs - nowMs()),
-    );
     try {
-      return await Promise.race([method(), late]);
+      return await withTimeout(
+        method(),
+        Math.max(1, byMs - nowMs()),
+        () => new Error('the cache did not answer within the time of the request'),
+      );
     } catch (error) {
-      tell(report, { outcome: 'fast_path_failed', layer: 'L1', ...NO_REQUEST, error });
+      onFailure(error);
       return otherwise;
-    } finally {
-      clearTimeout(timer);
     }
   };
   return {
-    claim: (mutation: Mutation) =>
-      guarded(
+    claim: async (mutation) => {
+      const claiming = readable(cache, mutation);
+      const lookup = await guarded(
         mutation.deadlineMs,
-        async () => {
-          const sight = await fastPath.claim(mutation);
-          if (!isSight(sight)) throw new TypeError('fastPath.claim resolved with no Sight');
-          return sight;
-        },
-        UNKNOWN,
-      ),
-    publish: (mutation, ...published) =>
-      guarded(lastWordMs(mutation), () => fastPath.publish(mutation, ...published), undefined),
-    release: (mutation) =>
-      guarded(lastWordMs(mutation), () => fastPath.release(mutation), undefined),
+        async () => (await claiming).lookup,
+        NO_CLAIM.lookup,
+      );
+      // One that comes late may have put an entry there; of one that was rejected there is none.
+      const claimed = claiming.catch(() => NO_CLAIM);
+      const byMs = lastCommandByMs(mutation);
+      return {
+        lookup,
+        publish: (...published) =>
+          guarded(byMs, async () => (await claimed).publish(...published), undefined),
+        release: () => guarded(byMs, async () => (await claimed).release(), undefined),
+      };
+    },
   };
 }
 
-/** As long as a lost COMMIT is asked for, and a little: the answer is still in time. */
-function lastWordMs({ deadlineMs }: Mutation): number {
-  return deadlineMs + RESOLVE_MS + 200;
+/** As long as a lost COMMIT is looked up, and a little: the answer is still in time. */
+function lastCommandByMs({ deadlineMs }: Mutation): number {
+  return deadlineMs + COMMIT_LOOKUP_GRACE_MS + 200;
 }
 
-function isSight(sight: Sight | undefined): boolean {
-  switch (sight?.kind) {
+async function readable(cache: Cache, mutation: Mutation): Promise<CacheClaim> {
+  const claim = await cache.claim(mutation);
+  const isHandle = typeof claim?.publish === 'function' && typeof claim.release === 'function';
+  if (!isHandle || !isLookup(claim.lookup)) {
+    throw new TypeError('cache.claim resolved with no { lookup, publish, release } of a claim');
+  }
+  return claim;
+}
+
+function isLookup(lookup: CacheLookup | undefined): boolean {
+  switch (lookup?.kind) {
     case 'claimed':
     case 'unknown':
       return true;
     case 'pending':
-      return typeof sight.fingerprint === 'string' && Number.isFinite(sight.deadlineMs);
+      return typeof lookup.fingerprint === 'string' && Number.isFinite(lookup.deadlineMs);
     case 'completed':
-      return (
-        typeof sight.fingerprint === 'string' &&
-        Number.isFinite(sight.expiresAtMs) &&
-        isKept(sight.response)
-      );
+      return typeof lookup.fingerprint === 'string' && Number.isFinite(lookup.expiresAtMs);
     default:
       return false;
   }

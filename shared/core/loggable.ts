@@ -1,3 +1,5 @@
+import { hash } from 'node:crypto';
+
 /** How many causes of an error are logged. */
 const CAUSES_MAX = 4;
 
@@ -38,4 +40,9 @@ function isErrorLike(cause: unknown): boolean {
 /** V8's message about a text that is no JSON quotes the text. */
 function withoutQuote(message: string): string {
   return message.replace(/(?:\.\.\.)?"[\s\S]*"(?:\.\.\.)?(?= is not valid JSON)/, 'the text');
+}
+
+/** What logs may say of a key: enough to follow one request, not enough to send it again. */
+export function shortHash(key: string): string {
+  return hash('sha256', key).slice(0, 12);
 }

@@ -1,122 +1,133 @@
 /**
  * The life of one mutation, from top to bottom:
  *
- *   L1   claim the key in Redis          completed → its replay, pending → 409/422
- *        (in mode `parallel` while L2 is asked already, and heard before it)
- *   L2   open the transaction: the claim is its step 0; a used key → 409
+ *   L1   claim the key in the cache      completed → its replay, pending → ABORTED or KEY_REUSED
+ *        (mode `parallel` asks the store meanwhile: parallel.ts)
+ *   L2   open the transaction: the claim is its step 0; a used key → ALREADY_EXISTS
  *        run the work; L3, the compare-and-swap, is in there
  *        COMMIT                          the point of truth
- *   L1   publish the response, or, without an acknowledged COMMIT, release the key
+ *   L1   publish the result, or, without an acknowledged COMMIT, release the key
  *
  * It is one lexical scope on purpose. Spread over before/after/onError hooks,
  * somebody else's hook that throws would release what was committed.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { problemOf, type Refusable } from '../http/outcome-problem.ts';
-import { type HttpResponse, isFailure, isRefusal, Problem } from '../http/problems.ts';
-import { toResponse } from '../http/response.ts';
-import { asFresh, asReplayed, toStored } from '../http/stored-response.ts';
 import { nowMs } from './clock.ts';
 import {
-  type Attempt,
-  DeadlineError,
-  type FastPath,
-  type FastPathMode,
-  type Layer,
+  ANSWER_GRACE_MS,
+  type Cache,
+  type CacheClaim,
+  type CacheLookup,
+  type CacheMode,
+  type Codec,
+  isOpen,
+  type Kept,
   type Mutation,
-  type Setback,
-  type Settlement,
-  SILENCE_MS,
-  type Sight,
   type Store,
+  TOMBSTONE,
   type Unprotected,
   type Work,
 } from './contract.ts';
 import { areComparable } from './fingerprint.ts';
+import { DeadlineError, type NotCommitted, type Outcome } from './outcome.ts';
+import { runInParallel } from './parallel.ts';
+import { withTimeout } from './timeout.ts';
 
-export interface OnceParts<Tx> {
-  readonly fastPath: FastPath;
+export interface OnceParts<Tx, Returned, Result> {
+  readonly cache: Cache;
   /** `first` where it is not said. */
-  readonly fastPathMode?: FastPathMode | undefined;
+  readonly cacheMode?: CacheMode | undefined;
   readonly store: Store<Tx>;
-  /** Larger bodies are not kept: a retry hears ALREADY_EXISTS. */
-  readonly storedBodyBytesMax: number;
-  /** Where a client whose key is used up finds the state that alone decides. */
-  readonly stateUrl?: string | undefined;
-  readonly problemBaseUrl?: string | undefined;
+  readonly codec: Codec<Returned, Result>;
 }
 
-/** How the request ended, and which layer decided. */
-export type Verdict = {
-  readonly layer: Layer;
+/** How the request ended, and who said so. */
+export interface Ending<Result> {
+  readonly outcome: Outcome<Result>;
+  readonly decidedBy: 'cache' | 'store';
+  /** How often the transaction was tried. */
   readonly attempts: number;
-  /** L1 is being told, of a response that was committed. Await it before the answer; it never rejects. */
+  /** The cache is being told, of a result that was committed. Await it before the answer; it never rejects. */
   readonly published?: Promise<void>;
-} & (
-  | { readonly kind: 'fresh' | 'replayed'; readonly response: HttpResponse }
-  /** The work returned a 5xx: sent as it is, nothing kept. */
-  | { readonly kind: 'returned-5xx'; readonly response: HttpResponse }
-  | { readonly kind: 'refused'; readonly error: Problem }
-  | { readonly kind: 'threw'; readonly error: unknown }
-);
+}
 
 /** Runs `work` at most once for this principal and key, whoever else is trying. */
-export async function runOnce<Tx>(
+export async function runOnce<Tx, Returned, Result>(
   mutation: Mutation,
-  work: Work<Tx>,
-  parts: OnceParts<Tx>,
-): Promise<Verdict> {
-  const sighting = lookAhead(mutation, parts.fastPath);
-  if (parts.fastPathMode !== 'parallel') {
-    // Both before any answer: a Lambda that has answered is frozen, and so would be a
-    // connection that is half made.
-    const [seen] = await Promise.all([sighting, parts.store.warm?.()]);
-    if (seen) return verdictOf({ settlement: seen, attempts: 0 }, 'L1', parts);
-  }
-
-  let settled: Settled | undefined;
-  let seen: Setback | undefined;
-  try {
-    settled = await commitWithRetries(mutation, work, parts, sighting);
-  } finally {
-    seen = await sighting;
-    if (!seen && settled?.settlement.kind !== 'committed') {
-      await giveBack(mutation, settled?.settlement, parts);
-    }
-  }
-  if (settled.settlement.kind !== 'committed') {
-    return verdictOf(settled, seen ? 'L1' : 'L2', parts);
-  }
-  const { stored, expiresAtMs } = settled.settlement;
-  const published = parts.fastPath.publish(mutation, stored, expiresAtMs as number);
-  return { ...verdictOf(settled, 'L2', parts), published };
+  work: Work<Tx, Returned>,
+  parts: OnceParts<Tx, Returned, Result>,
+): Promise<Ending<Result>> {
+  const claiming = parts.cache.claim(mutation);
+  if (parts.cacheMode === 'parallel') return runInParallel(mutation, work, parts, claiming);
+  // Both before any answer: a Lambda that has answered is frozen, and so would be a
+  // connection that is half made.
+  const [claim] = await Promise.all([claiming, parts.store.warm?.()]);
+  const answer = answerIn(claim.lookup, mutation, parts.codec);
+  if (answer) return { outcome: decoded(answer, parts.codec), decidedBy: 'cache', attempts: 0 };
+  return runInStore(mutation, work, parts, () => claim);
 }
 
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */
-export async function runUnprotected<Tx>(
+export async function runUnprotected<Tx, Returned, Result>(
   request: Unprotected,
-  work: Work<Tx>,
-  parts: OnceParts<Tx>,
-): Promise<Verdict> {
-  return verdictOf(await commitWithRetries(request, work, parts), 'L2', parts, true);
+  work: Work<Tx, Returned>,
+  parts: OnceParts<Tx, Returned, Result>,
+): Promise<Ending<Result>> {
+  const { outcome, attempts } = await commitWithRetries(request, work, parts);
+  return { outcome, decidedBy: 'store', attempts };
 }
 
-/** L1's answer, where it has one: from then on nothing else counts. Never rejects. */
-type Sighting = Promise<Setback | undefined>;
-
-const NOTHING_SEEN: Sighting = Promise.resolve(undefined);
-
-async function lookAhead(mutation: Mutation, fastPath: FastPath): Sighting {
-  return judgeSight(await fastPath.claim(mutation), mutation);
+/** Mismatch before busy, busy before anything else; undefined where the store has to decide. */
+export function answerIn<Result>(
+  lookup: CacheLookup,
+  mutation: Mutation,
+  codec: Codec<never, Result>,
+): NotCommitted<Kept> | undefined {
+  if (lookup.kind === 'claimed' || lookup.kind === 'unknown') return undefined;
+  if (!areComparable(lookup.fingerprint, mutation.fingerprint)) return undefined;
+  if (lookup.fingerprint !== mutation.fingerprint) return { kind: 'rejected', code: 'KEY_REUSED' };
+  if (lookup.kind === 'pending') {
+    const retryAfterSeconds = Math.ceil((lookup.deadlineMs - nowMs()) / 1000);
+    return { kind: 'rejected', code: 'ABORTED', retryAfterSeconds };
+  }
+  const { kept, expiresAtMs } = lookup;
+  // Of an entry that cannot be read nothing is known.
+  if (kept !== TOMBSTONE && codec.decode(kept) === undefined) return undefined;
+  return { kind: 'replayed', result: kept, expiresAtMs };
 }
 
-/** Mismatch before busy, busy before anything else. */
-function judgeSight(sight: Sight, mutation: Mutation): Setback | undefined {
-  if (sight.kind === 'claimed' || sight.kind === 'unknown') return undefined;
-  if (!areComparable(sight.fingerprint, mutation.fingerprint)) return undefined;
-  if (sight.fingerprint !== mutation.fingerprint) return { kind: 'mismatch' };
-  if (sight.kind === 'completed') return sight;
-  return { kind: 'in-flight', retryAfterSeconds: Math.ceil((sight.deadlineMs - nowMs()) / 1000) };
+/** What is kept, as the result that it stands for. */
+export function decoded<Result>(
+  outcome: NotCommitted<Kept>,
+  codec: Codec<never, Result>,
+): NotCommitted<Result> {
+  if (outcome.kind !== 'replayed') return outcome;
+  const result = codec.decode(outcome.result);
+  return result === undefined
+    ? { kind: 'rejected', code: 'ALREADY_EXISTS' }
+    : { ...outcome, result };
+}
+
+/** @param claimNow called when the transaction has ended, for the cache's claim. */
+export async function runInStore<Tx, Returned, Result>(
+  mutation: Mutation,
+  work: Work<Tx, Returned>,
+  parts: OnceParts<Tx, Returned, Result>,
+  claimNow: () => CacheClaim | Promise<CacheClaim>,
+): Promise<Ending<Result>> {
+  let tried: Tried<Result> | undefined;
+  try {
+    tried = await commitWithRetries(mutation, work, parts);
+  } finally {
+    if (tried?.outcome.kind !== 'committed') {
+      await releaseClaims(mutation, tried?.outcome, await claimNow(), parts.store);
+    }
+  }
+  const { outcome, attempts, kept } = tried;
+  const ending = { outcome, attempts, decidedBy: 'store' } as const;
+  if (outcome.kind !== 'committed' || outcome.expiresAtMs === undefined) return ending;
+  const claim = await claimNow();
+  return { ...ending, published: claim.publish(kept, outcome.expiresAtMs) };
 }
 
 /**
@@ -124,43 +135,50 @@ function judgeSight(sight: Sight, mutation: Mutation): Setback | undefined {
  * retry is answered by the store and not by a claim that nobody works on. A claim in
  * the store itself is given back only where it was ours and is surely not committed.
  */
-async function giveBack<Tx>(
+async function releaseClaims<Tx, Result>(
   mutation: Mutation,
-  setback: Setback | undefined,
-  { fastPath, store }: OnceParts<Tx>,
+  outcome: Outcome<Result> | undefined,
+  claim: CacheClaim,
+  store: Store<Tx>,
 ): Promise<void> {
-  await fastPath.release(mutation);
-  if (setback === undefined || OURS_AND_UNDONE.has(setback.kind)) await store.release?.(mutation);
+  await claim.release();
+  if (outcome === undefined || isOursAndUndone(outcome)) await store.release?.(mutation);
 }
 
-const OURS_AND_UNDONE: ReadonlySet<Setback['kind']> = new Set([
-  'threw',
-  'returned-5xx',
-  'retry',
-  'contention',
-  'late',
-]);
+function isOursAndUndone(outcome: Outcome<unknown>): boolean {
+  switch (outcome.kind) {
+    case 'failed':
+    case 'returned-failure':
+    case 'retryable':
+      return true;
+    case 'rejected':
+      return outcome.code === 'CONTENTION' || outcome.cause instanceof DeadlineError;
+    default:
+      return false;
+  }
+}
 
-interface Settled {
-  readonly settlement: Settlement;
+interface Tried<Result> {
+  readonly outcome: Outcome<Result>;
   readonly attempts: number;
+  /** Of what was committed. */
+  readonly kept?: Kept;
 }
 
 /** Enough for a failover or a burst of deadlocks; with the waits below about a second. */
 const ATTEMPTS_MAX = 5;
 
 /** The whole transaction again, step 0 included, while that is safe and there is time. */
-async function commitWithRetries<Tx>(
+async function commitWithRetries<Tx, Returned, Result>(
   request: Mutation | Unprotected,
-  work: Work<Tx>,
-  parts: OnceParts<Tx>,
-  sighting = NOTHING_SEEN,
-): Promise<Settled> {
+  work: Work<Tx, Returned>,
+  parts: OnceParts<Tx, Returned, Result>,
+): Promise<Tried<Result>> {
   for (let attempts = 1; ; attempts++) {
-    const settlement = await attemptOnce(request, work, parts, sighting);
-    if (settlement.kind !== 'retry' || attempts === ATTEMPTS_MAX) return { settlement, attempts };
+    const tried = { ...(await attemptOnce(request, work, parts)), attempts };
+    if (tried.outcome.kind !== 'retryable' || attempts === ATTEMPTS_MAX) return tried;
     const waitMs = backoffMs(attempts);
-    if (nowMs() + waitMs >= request.deadlineMs) return { settlement, attempts };
+    if (nowMs() + waitMs >= request.deadlineMs) return tried;
     await sleep(waitMs);
   }
 }
@@ -170,101 +188,38 @@ function backoffMs(attempts: number): number {
   return Math.random() * 10 * 2 ** attempts;
 }
 
-async function attemptOnce<Tx>(
+async function attemptOnce<Tx, Returned, Result>(
   request: Mutation | Unprotected,
-  work: Work<Tx>,
-  { store, problemBaseUrl, storedBodyBytesMax }: OnceParts<Tx>,
-  sighting: Sighting,
-): Promise<Settlement> {
-  if (nowMs() >= request.deadlineMs) return (await sighting) ?? { kind: 'late' };
-  const attempt = await store.begin(request);
-  if (!isAttempt(attempt)) return (await sighting) ?? attempt;
+  work: Work<Tx, Returned>,
+  { store, codec }: OnceParts<Tx, Returned, Result>,
+): Promise<Omit<Tried<Result>, 'attempts'>> {
+  if (nowMs() >= request.deadlineMs) return { outcome: tooLate() };
+  const open = await store.begin(request);
+  if (!isOpen(open)) return { outcome: decoded(open, codec) };
   try {
-    const doing = Promise.all([work(attempt.tx), throwIfSeen(sighting)]);
-    const [returned] = await beforeDeadline(request.deadlineMs, doing);
+    const returned = await withTimeout(
+      work(open.tx),
+      request.deadlineMs - nowMs() + ANSWER_GRACE_MS,
+      () => new DeadlineError('The work did not end by the deadline of the request.'),
+    );
     // A used key outranks whatever the work made of the answers it never got.
-    await attempt.claimed;
-    const response = toResponse(returned, problemBaseUrl);
-    if (isFailure(response.statusCode)) {
-      await attempt.abandon(undefined);
-      return { kind: 'returned-5xx', response };
+    await open.claimed;
+    const result = codec.accept(returned);
+    if (codec.isFailure(result)) {
+      await open.rollback(undefined);
+      return { outcome: { kind: 'returned-failure', result } };
     }
     if (nowMs() >= request.deadlineMs) throw new DeadlineError();
-    const stored = toStored(response, storedBodyBytesMax);
-    return await attempt.commit({ response, stored, keepWrites: !isRefusal(response.statusCode) });
+    const kept = codec.encode(result);
+    const ended = await open.commit({ kept, keepWrites: !codec.isRefusal(result) });
+    return ended.kind === 'committed'
+      ? { outcome: { ...ended, result }, kept }
+      : { outcome: decoded(ended, codec) };
   } catch (error) {
-    const seen = await sighting;
-    if (!seen) return await attempt.abandon(error);
-    await attempt.withdraw();
-    if (request.key !== undefined) await store.release?.(request);
-    return seen;
+    return { outcome: decoded(await open.rollback(error), codec) };
   }
 }
 
-/** Ends the wait for the work: its claim may be waiting for the very request that L1 saw. */
-async function throwIfSeen(sighting: Sighting): Promise<void> {
-  if (await sighting) throw new Error('the fast path has the answer');
-}
-
-function isAttempt<Tx>(begun: Attempt<Tx> | Setback): begun is Attempt<Tx> {
-  return 'tx' in begun;
-}
-
-async function beforeDeadline<T>(deadlineMs: number, promise: Promise<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new DeadlineError()), deadlineMs - nowMs() + SILENCE_MS);
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-function verdictOf<Tx>(
-  { settlement, attempts }: Settled,
-  claimLayer: 'L1' | 'L2',
-  { stateUrl }: OnceParts<Tx>,
-  isUnprotected = false,
-): Verdict {
-  const refuse = (setback: Refusable): Verdict => ({
-    kind: 'refused',
-    layer: isL3(setback) ? 'L3' : claimLayer,
-    attempts,
-    error: problemOf(setback, stateUrl, isUnprotected),
-  });
-  switch (settlement.kind) {
-    case 'committed': {
-      const response = asFresh(settlement.response, settlement.expiresAtMs);
-      return { kind: 'fresh', layer: 'handler', attempts, response };
-    }
-    case 'returned-5xx':
-      return { kind: 'returned-5xx', layer: 'handler', attempts, response: settlement.response };
-    case 'threw':
-      return {
-        kind: 'threw',
-        layer: isVersionConflict(settlement.error) ? 'L3' : 'handler',
-        attempts,
-        error: settlement.error,
-      };
-    case 'completed':
-      if (settlement.response !== 'tombstone') {
-        const response = asReplayed(settlement.response, settlement.expiresAtMs);
-        return { kind: 'replayed', layer: claimLayer, attempts, response };
-      }
-      return refuse({ kind: 'already-exists' });
-    default:
-      return refuse(settlement);
-  }
-}
-
-function isVersionConflict(error: unknown): boolean {
-  return (
-    error instanceof Problem && (error.code === 'VERSION_MISMATCH' || error.code === 'CONTENTION')
-  );
-}
-
-function isL3(setback: Setback): boolean {
-  return (
-    setback.kind === 'contention' || (setback.kind === 'retry' && setback.because === 'conflict')
-  );
+function tooLate(): NotCommitted<never> {
+  return { kind: 'rejected', code: 'UNAVAILABLE', cause: new DeadlineError() };
 }

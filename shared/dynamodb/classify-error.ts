@@ -1,7 +1,8 @@
-/** The one place that reads what DynamoDB and the SDK say when something fails. */
+/** The one place where an error of DynamoDB or of its SDK becomes an outcome. */
 import type { CancellationReason } from '@aws-sdk/client-dynamodb';
-import type { Setback } from '../core/contract.ts';
-import { problemOf } from '../http/outcome-problem.ts';
+import { type NotCommitted, RejectedError } from '../core/outcome.ts';
+
+type Outcome = NotCommitted<never>;
 
 interface SdkError {
   readonly name?: string;
@@ -11,8 +12,8 @@ interface SdkError {
   readonly syscall?: string;
 }
 
-/** Refusals that pass: asked again later, the same request may be taken. */
-const FOR_NOW = new Set([
+/** Rejections that pass: sent again later, the same request may be accepted. */
+const TRANSIENT_ERRORS = new Set([
   'ThrottlingException',
   'ProvisionedThroughputExceededException',
   'RequestLimitExceeded',
@@ -21,7 +22,7 @@ const FOR_NOW = new Set([
 ]);
 
 /** An answer that refuses, or a connection that never came about: this send wrote nothing. */
-export function isNo(error: unknown): boolean {
+export function isDefiniteRejection(error: unknown): boolean {
   const { name, $fault, syscall } = (error ?? {}) as SdkError;
   if (syscall === 'connect' || syscall === 'getaddrinfo') return true;
   // It refuses this send because an earlier one, under the same token, is still at work.
@@ -29,20 +30,20 @@ export function isNo(error: unknown): boolean {
 }
 
 /** Why a call failed that has written nothing. */
-export function setbackOf(error: unknown): Setback {
+export function outcomeOf(error: unknown): Outcome {
   const { name = '', $fault } = (error ?? {}) as SdkError;
-  const isOurMistake = $fault === 'client' && !FOR_NOW.has(name);
-  return isOurMistake ? { kind: 'threw', error } : unavailable(error);
+  const isOurMistake = $fault === 'client' && !TRANSIENT_ERRORS.has(name);
+  return isOurMistake ? { kind: 'failed', error } : unavailable(error);
 }
 
 export function unavailable(cause: unknown) {
-  return { kind: 'unavailable', cause, what: 'DynamoDB' } as const;
+  return { kind: 'rejected', code: 'UNAVAILABLE', cause, store: 'DynamoDB' } as const;
 }
 
-/** The same, for whoever has nothing to commit. */
-export function asProblem(error: unknown): unknown {
-  const setback = setbackOf(error);
-  return setback.kind === 'unavailable' ? problemOf(setback, undefined) : error;
+/** The same of a read, which has nothing to commit: as an error to throw. */
+export function errorOfRead(error: unknown): unknown {
+  const outcome = outcomeOf(error);
+  return outcome.kind === 'rejected' ? new RejectedError(outcome) : error;
 }
 
 /**
@@ -51,13 +52,13 @@ export function asProblem(error: unknown): unknown {
  * `TransactionConflict`, `ThrottlingError`, `ProvisionedThroughputExceeded`,
  * `ItemCollectionSizeLimitExceeded`, `ValidationError`, `None`.
  */
-export function setbackOfReasons(reasons: readonly CancellationReason[], cause: unknown): Setback {
+export function outcomeOfReasons(reasons: readonly CancellationReason[], cause: unknown): Outcome {
   const codes = new Set(reasons.map(({ Code }) => Code).filter((code) => code !== 'None'));
   if (codes.has('ConditionalCheckFailed') || codes.has('TransactionConflict')) {
-    return { kind: 'retry', because: 'conflict', cause };
+    return { kind: 'retryable', reason: 'conflict', cause };
   }
   const isForNow = codes.has('ThrottlingError') || codes.has('ProvisionedThroughputExceeded');
   // Without a reason it is as good as throttled: nothing was written, and nobody says why.
-  if (isForNow || codes.size === 0) return { kind: 'retry', because: 'connection', cause };
-  return { kind: 'threw', error: cause };
+  if (isForNow || codes.size === 0) return { kind: 'retryable', reason: 'connection', cause };
+  return { kind: 'failed', error: cause };
 }

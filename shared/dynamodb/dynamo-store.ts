@@ -2,19 +2,18 @@ import { randomUUID } from 'node:crypto';
 import type { CancellationReason } from '@aws-sdk/client-dynamodb';
 import { nowMs } from '../core/clock.ts';
 import {
-  type Attempt,
+  ANSWER_GRACE_MS,
+  COMMIT_LOOKUP_GRACE_MS,
   type Completion,
-  DeadlineError,
+  type Kept,
   type Mutation,
-  RESOLVE_MS,
-  type Setback,
-  type Settlement,
-  SILENCE_MS,
+  type OpenTransaction,
   type Store,
   type Unprotected,
 } from '../core/contract.ts';
-import { setbackOf, setbackOfReasons, unavailable } from './classify-error.ts';
-import { answerOfMarker, markerItem, markerKey } from './marker-item.ts';
+import { type Committed, DeadlineError, type NotCommitted, withoutRetry } from '../core/outcome.ts';
+import { outcomeOf, outcomeOfReasons } from './classify-error.ts';
+import { markerItem, markerKey, outcomeOfMarker } from './marker-item.ts';
 import { type Item, readItem, type Table } from './table.ts';
 import { transact } from './transact.ts';
 import type { DynamoTx, Write } from './work.ts';
@@ -39,19 +38,23 @@ export interface DynamoStoreOptions {
 export function dynamoStore(options: DynamoStoreOptions): Store<DynamoTx> {
   return {
     begin: async (request) => {
-      if (request.key === undefined) return openAttempt(options, request);
+      if (request.key === undefined) return openTransaction(options, request);
       // Before the work and not only by the marker's condition: a repeat costs one read and
       // runs nothing, and no stale If-Match comes before its answer.
-      const found = await seek(options.table, request, request.deadlineMs + SILENCE_MS);
-      return found === 'absent' ? openAttempt(options, request) : found;
+      const found = await lookUpMarker(
+        options.table,
+        request,
+        request.deadlineMs + ANSWER_GRACE_MS,
+      );
+      return found === 'absent' ? openTransaction(options, request) : found;
     },
   };
 }
 
-function openAttempt(
+function openTransaction(
   options: DynamoStoreOptions,
   request: Mutation | Unprotected,
-): Attempt<DynamoTx> {
+): OpenTransaction<DynamoTx> {
   const { table } = options;
   let writes: readonly Write[] = [];
   let readError: unknown;
@@ -66,8 +69,8 @@ function openAttempt(
           throw error;
         }
       },
-      propose: (proposed) => {
-        writes = proposed;
+      plan: (planned) => {
+        writes = planned;
       },
     },
     claimed: Promise.resolve(),
@@ -77,16 +80,17 @@ function openAttempt(
         ? commitUnprotected(table, request, completion, kept)
         : commit(options, request, completion, kept);
     },
-    abandon: async (error) => {
+    rollback: async (error) => {
       // The work may have wrapped the error of its read: the first one decides.
-      if (readError !== undefined) return { kind: 'threw', error: readError };
-      if (error instanceof DeadlineError) return { kind: 'late' };
-      if (error === undefined || request.key === undefined) return { kind: 'threw', error };
+      if (readError !== undefined) return { kind: 'failed', error: readError };
+      if (error instanceof DeadlineError)
+        return { kind: 'rejected', code: 'UNAVAILABLE', cause: error };
+      if (error === undefined || request.key === undefined) return { kind: 'failed', error };
       // What the work objects to may be what a duplicate has just done: the marker first.
-      const found = await seek(table, request, request.deadlineMs + RESOLVE_MS);
-      return found === 'absent' ? { kind: 'threw', error } : found;
+      const found = await lookUpMarker(table, request, request.deadlineMs + COMMIT_LOOKUP_GRACE_MS);
+      return found === 'absent' ? { kind: 'failed', error } : found;
     },
-    withdraw: async () => {}, // Nothing was sent that could take effect.
+    cancel: async () => {}, // Nothing was sent that could take effect.
   };
 }
 
@@ -95,40 +99,45 @@ async function commit(
   request: Mutation,
   completion: Completion,
   writes: readonly Write[],
-): Promise<Settlement> {
-  const attempt = randomUUID();
+): Promise<Committed<Kept> | NotCommitted<Kept>> {
+  const requestToken = randomUUID();
   // DynamoDB has no clock that a write could ask, so this is the process' own. It decides
   // nothing: whether a request may run hangs on the item being there, never on the time.
   // A clock that is off moves only the published expiry, and the deletion with it.
   const retainedUntilSeconds = Math.ceil((nowMs() + retentionMs) / 1000);
   const ttlSlackSeconds = Math.ceil(ttlSlackMs / 1000);
-  const { response, stored } = completion;
-  const marker = markerItem(request, { attempt, stored, retainedUntilSeconds, ttlSlackSeconds });
-  const committed: Settlement = {
+  const { kept } = completion;
+  const facts = { requestToken, kept, retainedUntilSeconds, ttlSlackSeconds };
+  const marker = markerItem(request, facts);
+  const committed = {
     kind: 'committed',
-    response,
-    stored,
+    result: kept,
     expiresAtMs: retainedUntilSeconds * 1000,
-  };
+  } as const;
   const items = [putOnce(table, marker), ...writes];
-  const fate = await transact(table.client, attempt, items, request.deadlineMs + SILENCE_MS);
+  const fate = await transact(
+    table.client,
+    requestToken,
+    items,
+    request.deadlineMs + ANSWER_GRACE_MS,
+  );
   switch (fate.kind) {
     case 'committed':
       return committed;
     case 'cancelled':
       return whyCancelled(request, fate.reasons, fate.cause);
     case 'refused':
-      return setbackOf(fate.cause);
+      return outcomeOf(fate.cause);
     case 'unknown': {
-      const found = await lookFor(table, request, request.deadlineMs + RESOLVE_MS);
-      if (found === 'unreadable') return { kind: 'unknown-outcome', cause: fate.cause };
-      if (found?.['attempt']?.S === attempt) return committed;
-      if (found !== undefined) return answerOfMarker(found, request);
-      // Not there yet: what was sent may still arrive, until its signature is too old (5 min).
+      const byMs = request.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
+      const found = await readItem(table, markerKey(request), byMs).catch(() => undefined);
+      if (found?.['attempt']?.S === requestToken) return committed;
+      if (found !== undefined) return outcomeOfMarker(found, request);
+      // Unreadable, or not there yet: what was sent may still arrive, until its signature is too old (5 min).
       // That is safe. The client is told to send this key again. Whichever of the two comes
       // first puts the marker, and the marker's condition then refuses the other; it goes on
       // refusing for the whole retention, hours after the last send of ours can arrive.
-      return { kind: 'unknown-outcome', cause: fate.cause };
+      return { kind: 'unknown', cause: fate.cause };
     }
   }
 }
@@ -149,64 +158,54 @@ function whyCancelled(
   request: Mutation,
   [marker, ...others]: readonly CancellationReason[],
   cause: unknown,
-): Setback {
+): NotCommitted<Kept> {
   const isThere = marker?.Code === 'ConditionalCheckFailed';
-  if (isThere && marker.Item) return answerOfMarker(marker.Item, request);
+  if (isThere && marker.Item) return outcomeOfMarker(marker.Item, request);
   // A duplicate is committing at this very moment, or its marker did not come along: the
   // next try will look for it first.
   if (isThere || marker?.Code === 'TransactionConflict') {
-    return { kind: 'retry', because: 'in-flight', cause };
+    return { kind: 'retryable', reason: 'in-flight', cause };
   }
-  return setbackOfReasons(marker ? [marker, ...others] : [], cause);
+  return outcomeOfReasons(marker ? [marker, ...others] : [], cause);
 }
 
 /** Without a key there is no marker, and so no way to learn what became of a lost answer. */
 async function commitUnprotected(
   table: Table,
   request: Unprotected,
-  { response, stored }: Completion,
+  { kept }: Completion,
   writes: readonly Write[],
-): Promise<Settlement> {
-  const committed: Settlement = { kind: 'committed', response, stored, expiresAtMs: undefined };
+): Promise<Committed<Kept> | NotCommitted<Kept>> {
+  const committed = { kind: 'committed', result: kept, expiresAtMs: undefined } as const;
   if (writes.length === 0) return committed;
-  const fate = await transact(table.client, randomUUID(), writes, request.deadlineMs + SILENCE_MS);
+  const fate = await transact(
+    table.client,
+    randomUUID(),
+    writes,
+    request.deadlineMs + ANSWER_GRACE_MS,
+  );
   switch (fate.kind) {
     case 'committed':
       return committed;
     case 'unknown':
-      return { kind: 'unknown-outcome', cause: fate.cause };
+      return { kind: 'unknown', cause: fate.cause };
     case 'refused':
-      return setbackOf(fate.cause);
+      return outcomeOf(fate.cause);
     case 'cancelled':
-      return final(setbackOfReasons(fate.reasons, fate.cause));
+      return withoutRetry(outcomeOfReasons(fate.reasons, fate.cause), 'DynamoDB');
   }
-}
-
-/** Without a key nothing is tried again once it was sent, however sure its failure is. */
-function final(setback: Setback): Setback {
-  if (setback.kind !== 'retry') return setback;
-  const { because, cause } = setback;
-  return because === 'conflict' ? { kind: 'contention', cause } : unavailable(cause);
 }
 
 /** What the marker answers to this request, if it is there. */
-async function seek(table: Table, request: Mutation, byMs: number): Promise<Setback | 'absent'> {
-  try {
-    const found = await readItem(table, markerKey(request), byMs);
-    return found ? answerOfMarker(found, request) : 'absent';
-  } catch (cause) {
-    return setbackOf(cause);
-  }
-}
-
-async function lookFor(
+async function lookUpMarker(
   table: Table,
   request: Mutation,
   byMs: number,
-): Promise<Item | undefined | 'unreadable'> {
+): Promise<NotCommitted<Kept> | 'absent'> {
   try {
-    return await readItem(table, markerKey(request), byMs);
-  } catch {
-    return 'unreadable';
+    const found = await readItem(table, markerKey(request), byMs);
+    return found ? outcomeOfMarker(found, request) : 'absent';
+  } catch (cause) {
+    return outcomeOf(cause);
   }
 }

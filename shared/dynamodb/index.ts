@@ -2,4 +2,10 @@
 
 export { type DynamoStoreOptions, dynamoStore } from './dynamo-store.ts';
 export { createTable, type Item, type Table, type TableOptions } from './table.ts';
-export { type DynamoTx, dynamoWork, type Proposal, type Reader, type Write } from './work.ts';
+export {
+  type DynamoTx,
+  dynamoWork,
+  type TableReader,
+  type TransactionPlan,
+  type Write,
+} from './work.ts';

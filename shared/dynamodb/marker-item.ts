@@ -2,9 +2,10 @@
  * The marker: the item whose being there says that a key was used up, and that holds
  * what was answered. It is put in the transaction that makes the effect.
  */
-import type { Mutation, Setback, StoredResponse } from '../core/contract.ts';
+import { type Kept, type Mutation, TOMBSTONE } from '../core/contract.ts';
 import { areComparable } from '../core/fingerprint.ts';
-import { decodeStored, encodeStored } from '../http/stored-format.ts';
+import { decodeKept, encodeKept } from '../core/kept.ts';
+import type { NotCommitted } from '../core/outcome.ts';
 import type { Item } from './table.ts';
 
 /** The table's time-to-live attribute: whole seconds since the epoch. */
@@ -15,8 +16,8 @@ const ITEM_BYTES_MAX = 409_600;
 
 export interface MarkerFacts {
   /** Names the one built request that puts this item, and so tells ours from another's. */
-  readonly attempt: string;
-  readonly stored: StoredResponse | 'tombstone';
+  readonly requestToken: string;
+  readonly kept: Kept;
   /** The published expiry, on the epoch. */
   readonly retainedUntilSeconds: number;
   readonly ttlSlackSeconds: number;
@@ -24,17 +25,17 @@ export interface MarkerFacts {
 
 /** With the response, or with a tombstone where the item would be too large for DynamoDB. */
 export function markerItem(mutation: Mutation, facts: MarkerFacts): Item {
-  const { attempt, stored, retainedUntilSeconds, ttlSlackSeconds } = facts;
+  const { requestToken, kept, retainedUntilSeconds, ttlSlackSeconds } = facts;
   const item = {
     pk: { S: markerKey(mutation) },
-    attempt: { S: attempt },
+    attempt: { S: requestToken },
     fingerprint: { S: mutation.fingerprint },
-    response: { S: encodeStored(stored) },
+    response: { S: encodeKept(kept) },
     retained_until: { N: String(retainedUntilSeconds) },
     [TTL_ATTRIBUTE]: { N: String(retainedUntilSeconds + ttlSlackSeconds) },
   };
   if (bytesOf(item) <= ITEM_BYTES_MAX) return item;
-  return { ...item, response: { S: encodeStored('tombstone') } };
+  return { ...item, response: { S: encodeKept(TOMBSTONE) } };
 }
 
 /**
@@ -51,14 +52,13 @@ export function markerKey({ principal, key }: Pick<Mutation, 'principal' | 'key'
  * there answers, also past its expiry, when the deletion by its time-to-live is still to
  * come (days late, at times). Taken for absent, it would be a second run.
  */
-export function answerOfMarker(item: Item, { fingerprint }: Mutation): Setback {
+export function outcomeOfMarker(item: Item, { fingerprint }: Mutation): NotCommitted<Kept> {
   const own = item['fingerprint']?.S ?? '';
-  if (!areComparable(own, fingerprint)) return { kind: 'already-exists' };
-  if (own !== fingerprint) return { kind: 'mismatch' };
-  const response = decodeStored(item['response']?.S ?? '');
   const expiresAtMs = Number(item['retained_until']?.N) * 1000;
-  if (response === undefined || !Number.isFinite(expiresAtMs)) return { kind: 'already-exists' };
-  return { kind: 'completed', response, expiresAtMs };
+  if (!areComparable(own, fingerprint)) return { kind: 'rejected', code: 'ALREADY_EXISTS' };
+  if (own !== fingerprint) return { kind: 'rejected', code: 'KEY_REUSED' };
+  if (!Number.isFinite(expiresAtMs)) return { kind: 'rejected', code: 'ALREADY_EXISTS' };
+  return { kind: 'replayed', result: decodeKept(item['response']?.S ?? ''), expiresAtMs };
 }
 
 /** As DynamoDB counts: UTF-8, names included; of a number never more than 21. */

@@ -1,6 +1,6 @@
 import { type AttributeValue, DynamoDBClient, GetItemCommand } from '@aws-sdk/client-dynamodb';
 import { nowMs } from '../core/clock.ts';
-import { asProblem } from './classify-error.ts';
+import { errorOfRead } from './classify-error.ts';
 
 export interface TableOptions {
   readonly name: string;
@@ -22,7 +22,7 @@ export interface Table {
   /**
    * Strongly consistent: it sees every write that was acknowledged.
    *
-   * @throws Problem UNAVAILABLE when DynamoDB cannot be reached or takes no more.
+   * @throws RejectedError UNAVAILABLE when DynamoDB cannot be reached or takes no more.
    */
   get(pk: string): Promise<Item | undefined>;
   close(): void;
@@ -51,7 +51,7 @@ export function createTable(options: TableOptions): Table {
       try {
         return await readItem({ name, client }, pk);
       } catch (error) {
-        throw asProblem(error);
+        throw errorOfRead(error);
       }
     },
     close: () => client.destroy(),
@@ -69,11 +69,11 @@ export async function readItem(
     Key: { pk: { S: pk } },
     ConsistentRead: true,
   });
-  return (await client.send(read, byMs === undefined ? {} : until(byMs))).Item;
+  return (await client.send(read, byMs === undefined ? {} : abortAt(byMs))).Item;
 }
 
 /** Ends a send, its resends included, at `byMs`. */
-export function until(byMs: number): { abortSignal: AbortSignal } {
+export function abortAt(byMs: number): { abortSignal: AbortSignal } {
   return { abortSignal: AbortSignal.timeout(Math.max(1, Math.ceil(byMs - nowMs()))) };
 }
 

@@ -5,11 +5,11 @@ import {
   TransactionCanceledException,
   TransactWriteItemsCommand,
 } from '@aws-sdk/client-dynamodb';
-import { isNo } from './classify-error.ts';
-import { until } from './table.ts';
+import { isDefiniteRejection } from './classify-error.ts';
+import { abortAt } from './table.ts';
 import type { Write } from './work.ts';
 
-export type Fate =
+export type TransactionFate =
   | { readonly kind: 'committed' }
   /** Nothing was written. The reasons, one for each item by position; none where they did not all come. */
   | {
@@ -36,7 +36,7 @@ export async function transact(
   token: string,
   writes: readonly Write[],
   byMs: number,
-): Promise<Fate> {
+): Promise<TransactionFate> {
   const command = new TransactWriteItemsCommand({
     ClientRequestToken: token,
     TransactItems: [...writes],
@@ -47,7 +47,7 @@ export async function transact(
       try {
         return await next(args);
       } catch (error) {
-        isInDoubt ||= !isNo(error);
+        isInDoubt ||= !isDefiniteRejection(error);
         throw error;
       }
     },
@@ -55,7 +55,7 @@ export async function transact(
     { name: 'backstopDoubt', step: 'finalizeRequest', priority: 'low' },
   );
   try {
-    await client.send(command, until(byMs));
+    await client.send(command, abortAt(byMs));
     return { kind: 'committed' };
   } catch (cause) {
     if (isInDoubt) return { kind: 'unknown', cause };

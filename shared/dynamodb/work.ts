@@ -1,6 +1,5 @@
 import type { TransactWriteItem } from '@aws-sdk/client-dynamodb';
 import type { Work } from '../core/contract.ts';
-import type { HttpResponse, Problem } from '../http/problems.ts';
 import type { Table } from './table.ts';
 
 /**
@@ -11,32 +10,34 @@ import type { Table } from './table.ts';
 export type Write = TransactWriteItem;
 
 /** What the work came to: nothing of it is written before it is returned. */
-export interface Proposal {
+export interface TransactionPlan<Returned> {
   /** 99 at most: DynamoDB takes 100 items in a transaction, and one is the marker. */
   readonly writes: readonly Write[];
-  /** A refusal (4xx) is kept without the writes. */
-  readonly response: HttpResponse | Problem;
+  /** A refusal (over HTTP a 4xx) is kept without the writes. */
+  readonly response: Returned;
 }
 
-/** What the work may do by itself: look. (`name` is for its writes.) */
-export type Reader = Pick<Table, 'name' | 'get'>;
+/** What the work may do by itself: read. (`name` is for its writes.) */
+export type TableReader = Pick<Table, 'name' | 'get'>;
 
-export interface DynamoTx extends Reader {
+export interface DynamoTx extends TableReader {
   /** For `dynamoWork`, which hands on what the work has returned. */
-  propose(writes: readonly Write[]): void;
+  plan(writes: readonly Write[]): void;
 }
 
 /**
- * The work of a mutation in DynamoDB, as `once` takes it. `propose` reads, and
+ * The work of a mutation in DynamoDB, as `once` takes it. `plan` reads, and
  * returns what is to be written and answered; it makes no effect by itself.
  *
  * Throw VERSION_MISMATCH where the client named a version (`If-Match`) and the item
  * has another.
  */
-export function dynamoWork(propose: (table: Reader) => Promise<Proposal>): Work<DynamoTx> {
+export function dynamoWork<Returned>(
+  plan: (table: TableReader) => Promise<TransactionPlan<Returned>>,
+): Work<DynamoTx, Returned> {
   return async (tx) => {
-    const { writes, response } = await propose(tx);
-    tx.propose(writes);
+    const { writes, response } = await plan(tx);
+    tx.plan(writes);
     return response;
   };
 }

@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { Problem } from './problems.ts';
 import { type HttpRequest, trimmed } from './request.ts';
 
@@ -42,9 +41,4 @@ function malformed(why: string): Problem {
     'KEY_MALFORMED',
     `${KEY_HEADER} cannot be used: ${why}. Send 1 to ${KEY_LENGTH_MAX} visible ASCII characters without a comma, for example a UUID.`,
   );
-}
-
-/** What logs may say of a key: enough to follow one request, not enough to send it again. */
-export function shortHash(key: string): string {
-  return hash('sha256', key).slice(0, 12);
 }

@@ -6,7 +6,7 @@
  */
 import type { Request } from '@middy/core';
 import type { Context as LambdaContext } from 'aws-lambda';
-import type { Verdict } from '../core/once.ts';
+import type { Answer } from '../http/outcome-response.ts';
 import { errorResponse, type HttpResponse, isRefusal, Problem } from '../http/problems.ts';
 import type { HttpEvent } from '../http/request.ts';
 import { withAdditionsOf, withHeadersOf } from '../http/response.ts';
@@ -16,9 +16,9 @@ import { type HandlerFault, NO_REQUEST, type Reporter, tell } from './reports.ts
 export interface State {
   calls: number;
   /** Set by the first call. Never rejects. */
-  running?: Promise<Verdict>;
+  running?: Promise<Answer>;
   /** The outcome of `running`: from then on it is the answer. */
-  verdict?: Verdict;
+  answer?: Answer;
   /** The handler was handed this one, of its own: hooks may write into it. */
   handed?: HttpResponse;
   /** The handler has ended; a call of `once` after that does nothing. */
@@ -56,27 +56,27 @@ export async function answerReturn<Context extends LambdaContext>(
 ): Promise<void> {
   const state = stateOf(request);
   if (!state) return;
-  const isEarly = state.verdict === undefined;
+  const isEarly = state.answer === undefined;
   state.isOver = true;
   const returned: unknown = request.response;
   if (!state.running) {
     if (!isRefused(returned)) throw unprotected(state, options);
     return;
   }
-  const verdict = await state.running;
-  if ('response' in verdict) {
-    const isSame = isResponse(verdict.response, returned, returned === state.handed);
+  const answer = await state.running;
+  if ('response' in answer) {
+    const isSame = isResponse(answer.response, returned, returned === state.handed);
     judge(state, options, isEarly ? 'not_awaited' : isSame ? undefined : 'response_changed');
     // Never the handler's own object: it may hold by now what JSON or HTTP cannot carry.
-    const answer = isSame ? withAdditionsOf : withHeadersOf;
-    request.response = answer(returned, verdict.response);
+    const withOthers = isSame ? withAdditionsOf : withHeadersOf;
+    request.response = withOthers(returned, answer.response);
     return;
   }
   // What the work itself threw, a handler may turn into a refusal of its own.
-  const isTurned = verdict.kind === 'threw' && !isEarly && isRefused(returned);
+  const isTurned = answer.isOfWork && !isEarly && isRefused(returned);
   const fault = isRefused(returned) ? 'error_changed' : 'error_swallowed';
-  judge(state, options, isEarly ? 'not_awaited' : isTurned ? undefined : fault, verdict.error);
-  if (!isTurned) throw verdict.error;
+  judge(state, options, isEarly ? 'not_awaited' : isTurned ? undefined : fault, answer.error);
+  if (!isTurned) throw answer.error;
 }
 
 /** After the handler, or a hook, has thrown. */
@@ -86,29 +86,29 @@ export async function answerError<Context extends LambdaContext>(
 ): Promise<void> {
   const state = stateOf(request);
   if (!state) return;
-  const isEarly = state.verdict === undefined;
+  const isEarly = state.answer === undefined;
   state.isOver = true;
   if (!state.running) return;
-  const verdict = await state.running;
+  const answer = await state.running;
   const { error } = request;
-  if ('response' in verdict) {
+  if ('response' in answer) {
     judge(state, options, isEarly ? 'not_awaited' : 'threw_after_once', error);
-    request.response = withHeadersOf(request.response, verdict.response);
+    request.response = withHeadersOf(request.response, answer.response);
     return;
   }
-  const isOwn = (error as unknown) === verdict.error;
-  const isTurned = verdict.kind === 'threw' && !isEarly;
+  const isOwn = (error as unknown) === answer.error;
+  const isTurned = answer.isOfWork && !isEarly;
   judge(
     state,
     options,
     isEarly ? 'not_awaited' : isOwn || isTurned ? undefined : 'error_changed',
     error,
   );
-  if (!isOwn && !isTurned) request.error = verdict.error as Error;
+  if (!isOwn && !isTurned) request.error = answer.error as Error;
   const isStale = !isOwn && !isTurned && request.response !== undefined;
-  if (verdict.kind === 'refused' || isStale) {
-    const answer = errorResponse(verdict.error, options.problemBaseUrl);
-    request.response = withHeadersOf(request.response, answer);
+  if (!answer.isOfWork || isStale) {
+    const problem = errorResponse(answer.error, options.problemBaseUrl);
+    request.response = withHeadersOf(request.response, problem);
   } else if (!isRefused(request.response)) {
     // An error stays an error, whatever a hook has made of it.
     request.response = undefined as never;

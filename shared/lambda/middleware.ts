@@ -6,10 +6,10 @@ import { randomUUID } from 'node:crypto';
 import type { MiddlewareObj, Request } from '@middy/core';
 import type { Context } from 'aws-lambda';
 import { nowMs } from '../core/clock.ts';
-import type { Mutation, Unprotected, Work } from '../core/contract.ts';
-import { fingerprintOf } from '../core/fingerprint.ts';
-import { guardedFastPath } from '../core/guarded-cache.ts';
-import { type OnceParts, runOnce, runUnprotected, type Verdict } from '../core/once.ts';
+import type { Cache, CacheMode, Mutation, Store, Unprotected, Work } from '../core/contract.ts';
+import { guardedCache } from '../core/guarded-cache.ts';
+import { shortHash } from '../core/loggable.ts';
+import { type Ending, runOnce, runUnprotected } from '../core/once.ts';
 import {
   aFunction,
   aPositiveNumber,
@@ -21,18 +21,33 @@ import {
   optional,
   stringsByName,
 } from '../core/options.ts';
-import { KEY_HEADER, readKey, shortHash } from '../http/key.ts';
+import { type HttpCodec, httpCodec } from '../http/codec.ts';
+import { KEY_HEADER, readKey } from '../http/key.ts';
+import { type Answer, answerOf } from '../http/outcome-response.ts';
 import { readPrincipal } from '../http/principal.ts';
 import { type HttpResponse, Problem } from '../http/problems.ts';
 import { type HttpEvent, type HttpRequest, insistOnHttp, readRequest } from '../http/request.ts';
+import { requestFingerprint } from '../http/request-fingerprint.ts';
 import { withHeadersOf } from '../http/response.ts';
 import { answerError, answerReturn, complain, newState, type State } from './handler-end.ts';
-import { NO_REQUEST, problemOutcome, type Report, tell } from './reports.ts';
+import { NO_REQUEST, type Report, reportOf, tell } from './reports.ts';
 
 /** Two-phase rollout: count first who sends no key, then insist. */
 export type KeyMode = 'optional' | 'required';
 
-export interface IdempotencyOptions<Tx> extends OnceParts<Tx> {
+/** What a handler does in one transaction; see `Work`. A 4xx that it returns is a refusal. */
+export type HttpWork<Tx> = Work<Tx, HttpResponse | Problem>;
+
+export interface IdempotencyOptions<Tx> {
+  readonly store: Store<Tx>;
+  readonly cache: Cache;
+  /** `first` where it is not said. */
+  readonly cacheMode?: CacheMode | undefined;
+  /** Larger bodies are not kept: a retry hears ALREADY_EXISTS. */
+  readonly storedBodyBytesMax: number;
+  /** Where a client whose key is used up finds the state that alone decides. */
+  readonly stateUrl?: string | undefined;
+  readonly problemBaseUrl?: string | undefined;
   readonly keyMode: KeyMode;
   /** Issuer URL → alias, where tokens of several issuers are accepted. */
   readonly issuerAliases?: Readonly<Record<string, string>> | undefined;
@@ -53,11 +68,8 @@ const BODY_BYTES_MAX = 262_144;
 
 const JUDGES: Record<keyof IdempotencyOptions<unknown>, Judge> = {
   store: having(['begin'], 'markerStore, recordStore and dynamoStore make one'),
-  fastPath: having(
-    ['claim', 'publish', 'release'],
-    'redisFastPath makes one; NO_FAST_PATH does without Redis',
-  ),
-  fastPathMode: optional(oneOf('first', 'parallel')),
+  cache: having(['claim'], 'redisClaimCache makes one; NO_CACHE does without Redis'),
+  cacheMode: optional(oneOf('first', 'parallel')),
   keyMode: oneOf('required', 'optional'),
   issuerAliases: optional(stringsByName),
   answerMarginMs: aPositiveNumber,
@@ -70,7 +82,7 @@ const JUDGES: Record<keyof IdempotencyOptions<unknown>, Judge> = {
 };
 
 /** Runs the work at most once for this request's key; resolves with its response, fresh or replayed. */
-export type Once<Tx> = (work: Work<Tx>) => Promise<HttpResponse>;
+export type Once<Tx> = (work: HttpWork<Tx>) => Promise<HttpResponse>;
 
 export interface OnceContext<Tx> extends Context {
   /**
@@ -101,7 +113,14 @@ export function idempotency<Tx>(
 ): MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>> {
   judgeOptions('idempotency', options, JUDGES);
   const report = (told: Report) => options.report(told);
-  const parts = { ...options, fastPath: guardedFastPath(options.fastPath, report), report };
+  const onCacheFailure = (error: unknown) =>
+    tell(report, { outcome: 'cache_failed', layer: 'L1', ...NO_REQUEST, error });
+  const parts: Parts<Tx> = {
+    ...options,
+    report,
+    cache: guardedCache(options.cache, onCacheFailure),
+    codec: httpCodec(options),
+  };
   return {
     before: (request) => prepare(request, parts),
     after: (request) => answerReturn(request, parts),
@@ -112,72 +131,73 @@ export function idempotency<Tx>(
   };
 }
 
-function prepare<Tx>(request: OnceRequest<Tx>, options: IdempotencyOptions<Tx>): void {
+type Parts<Tx> = IdempotencyOptions<Tx> & { readonly codec: HttpCodec };
+
+function prepare<Tx>(request: OnceRequest<Tx>, parts: Parts<Tx>): void {
   const state = newState(request);
   const http = readRequest(request.event);
-  const asked = identify(request, http, options);
+  const asked = identify(request, http, parts);
   request.context.http = http;
   request.context.principal = asked.principal;
   request.context.once = (work) => {
-    const answer = callOnce(
-      state,
-      options,
-      () =>
-        asked.key === undefined
-          ? runUnprotected(asked, work, options)
-          : runOnce(mutationOf(asked, http), work, options),
-      asked.key,
+    const response = callOnce(state, parts, asked, async () =>
+      asked.key === undefined
+        ? runUnprotected(asked, work, parts)
+        : runOnce(mutationOf(asked, http), work, parts),
     );
     // Whoever does not wait for it hears its outcome as the answer: never an unhandled rejection.
-    answer.catch(() => {});
-    return answer;
+    response.catch(() => {});
+    return response;
   };
 }
 
+type Run = () => Promise<Ending<HttpResponse>>;
+
 async function callOnce<Tx>(
   state: State,
-  { report }: IdempotencyOptions<Tx>,
-  run: () => Promise<Verdict>,
-  key: string | undefined,
+  parts: Parts<Tx>,
+  asked: Asked,
+  run: Run,
 ): Promise<HttpResponse> {
   state.calls++;
   if (state.running) {
     throw new Error('once was called twice in one request: the second call did nothing');
   }
   if (state.isOver) {
-    complain(report, 'called_late');
+    complain(parts.report, 'called_late');
     throw new Error('once was called after the handler had ended: nothing was done');
   }
-  state.running = settle(state, report, run, key);
-  const verdict = await state.running;
-  if (!('response' in verdict)) throw verdict.error;
-  state.handed = withHeadersOf(undefined, verdict.response);
+  state.running = settle(state, parts, asked, run);
+  const answer = await state.running;
+  if ('error' in answer) throw answer.error;
+  state.handed = withHeadersOf(undefined, answer.response);
   return state.handed;
 }
 
-/** Never rejects: the outcome, reported, and with L1 told. */
-async function settle(
+/** Never rejects: the outcome, reported, and with the cache told. */
+async function settle<Tx>(
   state: State,
-  report: (report: Report) => void,
-  run: () => Promise<Verdict>,
-  key: string | undefined,
-): Promise<Verdict> {
-  const running = verdictOf(run);
+  { report, stateUrl }: Parts<Tx>,
+  { key }: Asked,
+  run: Run,
+): Promise<Answer> {
+  const running = run().catch(turnedAway);
   const keyHash = key === undefined ? undefined : shortHash(key); // While it waits.
-  const verdict = await running;
-  state.isReported = tell(report, reportOf(verdict, keyHash)); // While L1 is told.
-  await verdict.published;
-  state.verdict = verdict;
-  return verdict;
+  const ended = await running;
+  const isAnswer = 'error' in ended;
+  const answer = isAnswer
+    ? ended
+    : answerOf(ended.outcome, { stateUrl, isUnprotected: key === undefined });
+  const ending = isAnswer ? undefined : ended;
+  state.isReported = tell(report, reportOf(ending, answer, keyHash)); // While the cache is told.
+  await ending?.published;
+  state.answer = answer;
+  return answer;
 }
 
-async function verdictOf(run: () => Promise<Verdict>): Promise<Verdict> {
-  try {
-    return await run();
-  } catch (error) {
-    const kind = error instanceof Problem ? 'refused' : 'threw';
-    return { kind, layer: 'request', attempts: 0, error } as Verdict;
-  }
+/** Before its claim, such as for a body that is nested too deep. */
+function turnedAway(error: unknown): Extract<Answer, { error: unknown }> {
+  return { error, isOfWork: !(error instanceof Problem) };
 }
 
 type Asked = Unprotected | Pick<Mutation, 'principal' | 'deadlineMs' | 'key'>;
@@ -222,7 +242,7 @@ function mutationOf(
   { principal, key, deadlineMs }: Pick<Mutation, 'principal' | 'deadlineMs' | 'key'>,
   http: HttpRequest,
 ): Mutation {
-  const fingerprint = fingerprintOf(principal, http);
+  const fingerprint = requestFingerprint(principal, http);
   return { principal, key, endpoint: http.endpoint, fingerprint, token: randomUUID(), deadlineMs };
 }
 
@@ -234,28 +254,4 @@ export function deadlineOf(
   // 0 is a value (no time is left), not an absence.
   const leftMs = context.getRemainingTimeInMillis?.() ?? options.requestTimeoutMs;
   return nowMs() + leftMs - options.answerMarginMs;
-}
-
-function reportOf(verdict: Verdict, keyHash: string | undefined): Report {
-  const { layer, attempts } = verdict;
-  const error = 'error' in verdict ? verdict.error : undefined;
-  return {
-    outcome: outcomeOf(verdict),
-    layer,
-    attempts,
-    keyHash,
-    ...(error !== undefined && { error }),
-  };
-}
-
-function outcomeOf(verdict: Verdict): Report['outcome'] {
-  if ('error' in verdict && verdict.error instanceof Problem) return problemOutcome(verdict.error);
-  switch (verdict.kind) {
-    case 'returned-5xx':
-      return 'returned_5xx';
-    case 'refused':
-      return problemOutcome(verdict.error);
-    default:
-      return verdict.kind;
-  }
 }

@@ -1,5 +1,6 @@
 import type { MiddlewareObj } from '@middy/core';
 import { aFunction, aString, judgeOptions, optional } from '../core/options.ts';
+import { asProblem } from '../http/outcome-response.ts';
 import { errorResponse, type HttpResponse, isRefusal, Problem } from '../http/problems.ts';
 import { type HttpEvent, insistOnHttp, NotHttpError } from '../http/request.ts';
 import { withHeadersOf } from '../http/response.ts';
@@ -47,7 +48,7 @@ export function problemResponses(
     onError: (request) => {
       insistOnHttp(request.event);
       const { error } = request as { error: unknown };
-      report(request, error instanceof Problem ? problemOutcome(error) : 'threw', error);
+      report(request, error instanceof Problem ? problemOutcome(error) : 'failed', error);
       const final = committedResponse(request);
       // A hook that made a success of an error hides a failure: it is one again.
       const isAnswered = isRefusal(request.response?.statusCode ?? 0);
@@ -61,8 +62,8 @@ export function problemResponses(
 
 /** What `once` has resolved with: from then on it is the answer. */
 function committedResponse(request: object): HttpResponse | undefined {
-  const verdict = stateOf(request)?.verdict;
-  return verdict && 'response' in verdict ? verdict.response : undefined;
+  const answer = stateOf(request)?.answer;
+  return answer && 'response' in answer ? answer.response : undefined;
 }
 
 interface Answered {
@@ -82,11 +83,11 @@ function answerAtOnce(request: Answered, problemBaseUrl: string | undefined): vo
     enumerable: true,
     get: () => error,
     set: (thrown) => {
-      error = thrown;
+      error = asProblem(thrown) as typeof thrown;
       const committed = committedResponse(request);
       if (committed) keepResponse(request, committed);
       else if (!(thrown instanceof NotHttpError))
-        request.response ??= answerTo(thrown, problemBaseUrl);
+        request.response ??= answerTo(error, problemBaseUrl);
     },
   });
 }

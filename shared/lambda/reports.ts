@@ -1,8 +1,15 @@
 /** What is told of each request, and in which words. */
 
 import { loggable } from '../core/loggable.ts';
-import type { Verdict } from '../core/once.ts';
-import { clientErrorStatus, isProblemCode, Problem, type ProblemCode } from '../http/problems.ts';
+import type { Ending } from '../core/once.ts';
+import type { Answer } from '../http/outcome-response.ts';
+import {
+  clientErrorStatus,
+  type HttpResponse,
+  isProblemCode,
+  Problem,
+  type ProblemCode,
+} from '../http/problems.ts';
 
 /**
  * What a handler did wrong. The answer is `once`'s own all the same: its response, or its
@@ -27,15 +34,18 @@ export type HandlerFault =
 
 /**
  * A problem of `defineProblems`, as `own_out_of_stock`: so that it is never taken for an outcome of
- * the library, and a misspelt one of those is no `Outcome`.
+ * the library, and a misspelt one of those is no `ReportedOutcome`.
  */
 export type OwnOutcome = `own_${string}`;
 
-export type Outcome =
-  | 'fresh'
+/** How a request ended, as logs, metrics and alarms name it. */
+export type ReportedOutcome =
+  | 'committed'
   | 'replayed'
-  | 'returned_5xx'
-  | 'threw'
+  /** The work returned a 5xx. */
+  | 'returned_failure'
+  /** The work, or something before it, threw what is no problem of the contract. */
+  | 'failed'
   | Lowercase<ProblemCode>
   | OwnOutcome
   | HandlerFault
@@ -43,15 +53,18 @@ export type Outcome =
   | 'answered'
   /** Key mode `optional`, and no key. */
   | 'key_empty'
-  /** A method of the fast path rejected, which it must not; the request went on without it. */
-  | 'fast_path_failed'
+  /** A method of the cache rejected, which it must not; the request went on without it. */
+  | 'cache_failed'
   /** A report threw. */
   | 'report_failed';
 
+/** Which layer decided: L1 the cache, L2 the claim, L3 the version, `handler` the work itself. */
+export type Layer = 'L1' | 'L2' | 'L3' | 'handler' | 'request';
+
 /** Told once for each request that reached `once`, and for each that was turned away before it. */
 export interface Report {
-  readonly outcome: Outcome;
-  readonly layer: Verdict['layer'];
+  readonly outcome: ReportedOutcome;
+  readonly layer: Layer;
   readonly attempts: number;
   /** A short hash; the key itself never leaves the request. */
   readonly keyHash: string | undefined;
@@ -66,6 +79,51 @@ export function problemOutcome({ code }: Problem): Lowercase<ProblemCode> | OwnO
   return isProblemCode(code)
     ? (code.toLowerCase() as Lowercase<ProblemCode>)
     : `own_${code.toLowerCase()}`;
+}
+
+/** @param ending undefined where the request was turned away before its claim. */
+export function reportOf(
+  ending: Ending<HttpResponse> | undefined,
+  answer: Answer,
+  keyHash: string | undefined,
+): Report {
+  const { attempts = 0 } = ending ?? {};
+  const layer = layerOf(ending, answer);
+  if (!('error' in answer)) return { outcome: nameOf(ending), layer, attempts, keyHash };
+  const { error } = answer;
+  const outcome = error instanceof Problem ? problemOutcome(error) : 'failed';
+  return { outcome, layer, attempts, keyHash, error };
+}
+
+/** Of what is answered with a response. */
+function nameOf(ending: Ending<HttpResponse> | undefined) {
+  switch (ending?.outcome.kind) {
+    case 'committed':
+    case 'replayed':
+      return ending.outcome.kind;
+    default:
+      return 'returned_failure';
+  }
+}
+
+function layerOf(ending: Ending<HttpResponse> | undefined, answer: Answer): Layer {
+  if (!ending) return 'request';
+  const { outcome, decidedBy } = ending;
+  if ('error' in answer && isVersionConflict(answer.error)) return 'L3';
+  switch (outcome.kind) {
+    case 'committed':
+    case 'returned-failure':
+    case 'failed':
+      return 'handler';
+    default:
+      return decidedBy === 'cache' ? 'L1' : 'L2';
+  }
+}
+
+function isVersionConflict(error: unknown): boolean {
+  return (
+    error instanceof Problem && (error.code === 'VERSION_MISMATCH' || error.code === 'CONTENTION')
+  );
 }
 
 /** Reports what may be reported: a reporter that throws never changes an answer. */

@@ -1,21 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { nowMs } from '../core/clock.ts';
+import { meaningOf } from './classify-error.ts';
 import { acquire, type Database } from './pool.ts';
-import { meaningOf } from './sqlstate.ts';
 
 export type CommitFate =
-  | { readonly kind: 'committed'; readonly markedAtMs: number }
+  | { readonly kind: 'committed'; readonly retainedFromMs: number }
   | { readonly kind: 'aborted' | 'unknown' };
 
 /**
- * A query for what only this transaction's COMMIT has put there: `$1` is its number,
- * `values` follow; it answers `markedAtMs`, or no row.
+ * A query for the row that only this transaction's COMMIT has put there: `$1` is its number,
+ * `values` follow; it answers the time that the retention counts from (`retainedFromMs`), or no row.
  *
- * The number alone marks nothing. A server that was restored or promoted gives out the same
- * numbers again, and on a quiet one to the very retry of what was lost; so the mark holds
+ * The number alone proves nothing. A server that was restored or promoted gives out the same
+ * numbers again, and on a quiet one to the very retry of what was lost; so the proof holds
  * something that a second transaction cannot have: the claim's time, or the owner's token.
  */
-export interface Mark {
+export interface CommitProof {
   readonly text: string;
   readonly values: readonly unknown[];
 }
@@ -28,18 +28,18 @@ const ASK_EVERY_MS = 20;
  * connection, until `byMs` (our clock). Never rejects; what it cannot find out is
  * 'unknown', which is safe to resend with the same key.
  */
-export async function fateOfCommit(
+export async function lookUpCommit(
   database: Database,
-  mark: Mark,
+  proof: CommitProof,
   xid: string,
   byMs: number,
 ): Promise<CommitFate> {
-  let wasUnmarked = false;
+  let wasUnproven = false;
   while (nowMs() < byMs) {
     try {
-      const fate = await askOnce(database, mark, xid, byMs);
-      if (fate.kind === 'unmarked' && wasUnmarked) return { kind: 'unknown' };
-      wasUnmarked = fate.kind === 'unmarked';
+      const fate = await askOnce(database, proof, xid, byMs);
+      if (fate.kind === 'unproven' && wasUnproven) return { kind: 'unknown' };
+      wasUnproven = fate.kind === 'unproven';
       if (isKnown(fate)) return fate;
     } catch (error) {
       // 22023 (a number from another cluster's future) and the like stay unknown.
@@ -50,14 +50,14 @@ export async function fateOfCommit(
   return { kind: 'unknown' };
 }
 
-async function askOnce(database: Database, mark: Mark, xid: string, byMs: number) {
+async function askOnce(database: Database, proof: CommitProof, xid: string, byMs: number) {
   const client = await acquire(database.pool, byMs);
   let isDone = false;
   try {
     const { rows } = await client.query<Answer>({
       text: `SELECT pg_is_in_recovery() AS "isStandby", pg_xact_status($1::xid8) AS status,
-                    (${mark.text}) AS "markedAtMs"`,
-      values: [xid, ...mark.values],
+                    (${proof.text}) AS "retainedFromMs"`,
+      values: [xid, ...proof.values],
       query_timeout: Math.max(1, byMs - nowMs()),
     } as { text: string; values: unknown[] });
     isDone = true;
@@ -70,26 +70,26 @@ async function askOnce(database: Database, mark: Mark, xid: string, byMs: number
 interface Answer {
   readonly isStandby: boolean;
   readonly status: string | null;
-  readonly markedAtMs: number | null;
+  readonly retainedFromMs: number | null;
 }
 
-/** `unmarked`: committed, and its mark is not seen. */
-type Judgement = CommitFate | { readonly kind: 'in progress' | 'unmarked' };
+/** `unproven`: committed, and its row is not seen. */
+type Judgement = CommitFate | { readonly kind: 'in progress' | 'unproven' };
 
 function isKnown(judgement: Judgement): judgement is CommitFate {
-  return judgement.kind !== 'unmarked' && judgement.kind !== 'in progress';
+  return judgement.kind !== 'unproven' && judgement.kind !== 'in progress';
 }
 
 function judge(answer: Answer | undefined): Judgement {
   if (!answer || answer.isStandby) return { kind: 'unknown' };
-  const { status, markedAtMs } = answer;
+  const { status, retainedFromMs } = answer;
   // A visible row is the proof, also when the status is NULL because the number is old.
-  if (markedAtMs !== null) return { kind: 'committed', markedAtMs };
+  if (retainedFromMs !== null) return { kind: 'committed', retainedFromMs };
   switch (status) {
     case 'committed':
       // It may have committed behind the snapshot of the question, which the status does
-      // not go by and the mark does: the next question will see it.
-      return { kind: 'unmarked' };
+      // not go by and the proof does: the next question will see it.
+      return { kind: 'unproven' };
     case 'aborted':
     case 'in progress':
       return { kind: status };

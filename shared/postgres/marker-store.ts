@@ -1,11 +1,11 @@
 import type { Mutation, Store, Unprotected } from '../core/contract.ts';
-import { type AttemptPlan, openAttempt } from './attempt.ts';
-import { setbackAtConnect } from './classify-error.ts';
+import { type ClaimPlan, openClaimed } from './claimed-transaction.ts';
+import { outcomeAtConnect } from './classify-error.ts';
 import { needsPart } from './greeting.ts';
-import { claimMarker, markOfMarker } from './markers.ts';
 import { acquire, type Database } from './pool.ts';
 import { promiseRetention } from './promise.ts';
-import { enterTransaction, type Tx } from './transaction.ts';
+import { claimMarker, enterTransaction, proofOfMarker } from './step-zero.ts';
+import type { Tx } from './transaction.ts';
 
 export interface MarkerStoreOptions {
   readonly database: Database;
@@ -22,9 +22,9 @@ export function markerStore({ database, retentionMs }: MarkerStoreOptions): Stor
     begin: async (request) => {
       try {
         const client = await acquire(database.pool, request.deadlineMs);
-        return openAttempt(database, request, client, planOf(request, database, retentionMs));
+        return openClaimed(database, request, client, planOf(request, database, retentionMs));
       } catch (cause) {
-        return setbackAtConnect(cause); // Nothing was begun.
+        return outcomeAtConnect(cause); // Nothing was begun.
       }
     },
   };
@@ -46,18 +46,18 @@ function planOf(
   request: Mutation | Unprotected,
   database: Database,
   retentionMs: number,
-): AttemptPlan {
+): ClaimPlan {
   const deadlineServerMs = database.toServerMs(request.deadlineMs);
   if (request.key === undefined) {
     return {
       step0: (send) => enterTransaction(send, deadlineServerMs),
-      mark: undefined,
+      proof: undefined,
       retentionMs,
     };
   }
   return {
     step0: (send) => claimMarker(send, request, deadlineServerMs),
-    mark: (entered) => markOfMarker(request, entered),
+    proof: (started) => proofOfMarker(request, started),
     retentionMs,
   };
 }

@@ -2,12 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../core/clock.ts';
-import { ConfigError } from '../core/config-error.ts';
 import { checkPostgresUrl } from '../core/server-urls.ts';
+import { isDefiniteFailure } from './classify-error.ts';
 import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
 import { destroySocket } from './pg-insides.ts';
 import { SilenceError } from './silence.ts';
-import { isDefiniteFailure } from './sqlstate.ts';
 
 export interface PoolOptions {
   readonly connectionString: string;
@@ -199,17 +198,6 @@ async function connectGreeted(pool: pg.Pool): Promise<pg.PoolClient> {
     client.release(true);
     throw error;
   }
-}
-
-/**
- * Is there no connection because of the configuration, or of a mistake in the program? Then
- * nothing is away that could come back, and trying again mends nothing.
- */
-export function isFaultOfOurs(error: unknown): boolean {
-  if (error instanceof ConfigError) return true;
-  const isMistake =
-    error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError;
-  return isMistake && error.cause === undefined; // fetch says TypeError for a network that is away.
 }
 
 /** What sends statements that are each a transaction of their own: a pool or a client. */

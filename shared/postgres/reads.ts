@@ -1,10 +1,10 @@
 import type { PoolClient, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../core/clock.ts';
-import { problemOf } from '../http/outcome-problem.ts';
+import { RejectedError } from '../core/outcome.ts';
+import { isDefiniteFailure, isFaultOfOurs, meaningOf, unavailable } from './classify-error.ts';
 import { destroySocket } from './pg-insides.ts';
-import { acquire, type Database, isFaultOfOurs, type Queryable } from './pool.ts';
+import { acquire, type Database, type Queryable } from './pool.ts';
 import { answeredAtOnce } from './silence.ts';
-import { isDefiniteFailure, meaningOf } from './sqlstate.ts';
 
 /**
  * For what changes nothing: statements that may be sent again when their answer was lost, each in
@@ -12,7 +12,7 @@ import { isDefiniteFailure, meaningOf } from './sqlstate.ts';
  * happening twice. They end by `byMs` (our clock) whatever is silent, and where the environment
  * was frozen and its connections have died meanwhile, on a new one.
  *
- * @throws Problem UNAVAILABLE (503, Retry-After) where the database is away or does not answer.
+ * @throws RejectedError UNAVAILABLE (503 and Retry-After over HTTP) where the database is away or does not answer.
  * @throws DatabaseError for a wrong statement, ConfigError for an unfit server.
  */
 export function readsOn(database: Database, byMs: number): Queryable {
@@ -23,7 +23,7 @@ export function readsOn(database: Database, byMs: number): Queryable {
         const read = await tryToRead<never>(database, text, values, byMs);
         if ('result' in read) return read.result;
         if (triesLeft === 0 || !read.mayPass || nowMs() >= byMs) {
-          throw problemOf({ kind: 'unavailable', cause: read.cause }, undefined);
+          throw new RejectedError(unavailable(read.cause));
         }
       }
     },
@@ -89,7 +89,7 @@ function failedRead(cause: unknown): { readonly cause: unknown; readonly mayPass
     case 'connection':
     case 'conflict':
       return { cause, mayPass: true };
-    case 'waited':
+    case 'lock-timeout':
       return { cause, mayPass: false };
     default:
       throw cause;

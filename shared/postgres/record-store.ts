@@ -2,24 +2,25 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { PoolClient } from 'pg';
 import { nowMs } from '../core/clock.ts';
 import {
-  type Attempt,
-  LeaseLostError,
+  ANSWER_GRACE_MS,
+  COMMIT_LOOKUP_GRACE_MS,
+  type Kept,
   type Mutation,
-  RESOLVE_MS,
-  type Setback,
-  SILENCE_MS,
+  type OpenTransaction,
   type Store,
+  type Unprotected,
 } from '../core/contract.ts';
-import { decodeStored } from '../http/stored-format.ts';
-import { openAttempt } from './attempt.ts';
-import { setbackAtClaim, setbackAtConnect } from './classify-error.ts';
+import { decodeKept } from '../core/kept.ts';
+import { LeaseLostError, type NotCommitted } from '../core/outcome.ts';
+import { openClaimed } from './claimed-transaction.ts';
+import { meaningOf, outcomeAtClaim, outcomeAtConnect } from './classify-error.ts';
 import { acquire, type Database } from './pool.ts';
 import { promiseRetention } from './promise.ts';
 import {
   claimRecord,
-  markOfRecord,
   PUBLISH_HOME,
   type PublishHome,
+  proofOfRecord,
   publishStatement,
   RECORD_NEEDS,
   RELEASE,
@@ -28,8 +29,8 @@ import {
   releaseValues,
 } from './records.ts';
 import { answeredAtOnce } from './silence.ts';
-import { meaningOf } from './sqlstate.ts';
-import { enterTransaction, handled, type Tx } from './transaction.ts';
+import { enterTransaction } from './step-zero.ts';
+import { handled, type Tx } from './transaction.ts';
 
 export interface RecordStoreOptions {
   readonly database: Database;
@@ -42,7 +43,7 @@ export interface RecordStoreOptions {
   readonly leaseMs: number;
 }
 
-/** The work's hand in the transaction, and on its lease. */
+/** The work's handle on the transaction, and on its lease. */
 export interface RecordTx extends Tx {
   /**
    * Starts the lease anew, for work that takes longer than it. On a connection of
@@ -69,18 +70,18 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
       try {
         client = await acquire(database.pool, request.deadlineMs);
       } catch (cause) {
-        return setbackAtConnect(cause);
+        return outcomeAtConnect(cause);
       }
       return request.key === undefined
         ? openUnclaimed(options, request, client)
         : claimAndOpen(options, request, client);
     },
     release: async (mutation) => {
-      // Work that was cut off ended when SILENCE_MS did: the release has its own time after it.
-      const byMs = mutation.deadlineMs + RESOLVE_MS;
+      // Work that was cut off ended when ANSWER_GRACE_MS did: the release has its own time after it.
+      const byMs = mutation.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
       try {
         const client = await acquire(database.pool, byMs);
-        await tidily(client, () =>
+        await withClient(client, () =>
           client.query({ text: RELEASE, values: releaseValues(mutation), ...until(byMs) }),
         );
       } catch {
@@ -94,31 +95,36 @@ async function claimAndOpen(
   options: RecordStoreOptions,
   request: Mutation,
   client: PoolClient,
-): Promise<Attempt<RecordTx> | Setback> {
+): Promise<OpenTransaction<RecordTx> | NotCommitted<Kept>> {
   const { database, leaseMs, retentionMs } = options;
   const deadlineServerMs = database.toServerMs(request.deadlineMs);
   let claim: RecordClaim;
   let home: PublishHome;
   try {
     home = homeOf(database);
-    const answerByMs = until(request.deadlineMs + SILENCE_MS).query_timeout;
+    const answerWithinMs = until(request.deadlineMs + ANSWER_GRACE_MS).query_timeout;
     const { pipeline } = database;
-    claim = await claimRecord(client, request, { leaseMs, deadlineServerMs, answerByMs, pipeline });
+    claim = await claimRecord(client, request, {
+      leaseMs,
+      deadlineServerMs,
+      answerWithinMs,
+      pipeline,
+    });
   } catch (error) {
     client.release(client.getTransactionStatus() !== 'I');
-    return setbackAtClaim(error);
+    return outcomeAtClaim(error);
   }
   if (claim.outcome !== 'claimed') {
     client.release();
-    return refusalOf(claim, retentionMs);
+    return outcomeOf(claim, retentionMs);
   }
-  const attempt = openAttempt(database, request, client, {
+  const open = openClaimed(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
-    beforeCommit: ({ stored }) => publishStatement(home, claim.id, request.token, stored),
-    mark: () => markOfRecord(claim.id, request.token),
+    beforeCommit: ({ kept }) => publishStatement(home, claim.id, request.token, kept),
+    proof: () => proofOfRecord(claim.id, request.token),
     retentionMs,
   });
-  return withLease(attempt, () => renew(options, claim.id, request));
+  return withLease(open, () => renew(options, claim.id, request));
 }
 
 /** Known before the claim: what fails beside COMMIT without reaching the server does not stop it. */
@@ -129,43 +135,44 @@ function homeOf(database: Database): PublishHome {
   return home;
 }
 
-function refusalOf(claim: RecordClaim, retentionMs: number): Setback {
+function outcomeOf(claim: RecordClaim, retentionMs: number): NotCommitted<Kept> {
   switch (claim.outcome) {
     case 'mismatch':
-      return { kind: 'mismatch' };
+      return { kind: 'rejected', code: 'KEY_REUSED' };
     case 'completed': {
-      const response = claim.response && decodeStored(claim.response.toString('utf8'));
-      const expiresAtMs = (claim.completedAtMs ?? 0) + retentionMs;
-      return response ? { kind: 'completed', response, expiresAtMs } : { kind: 'already-exists' };
+      const result = claim.response && decodeKept(claim.response.toString('utf8'));
+      return { kind: 'replayed', result, expiresAtMs: (claim.completedAtMs ?? 0) + retentionMs };
     }
     case 'unreadable':
-      return { kind: 'already-exists' };
+      return { kind: 'rejected', code: 'ALREADY_EXISTS' };
     default: {
       // A missing lease means locked: nobody knows for how long.
       const left = claim.leaseLeftMs;
-      return left === null
-        ? { kind: 'in-flight' }
-        : { kind: 'in-flight', retryAfterSeconds: Math.ceil(left / 1000) };
+      const known = left !== null && { retryAfterSeconds: Math.ceil(left / 1000) };
+      return { kind: 'rejected', code: 'ABORTED', ...known };
     }
   }
 }
 
 function openUnclaimed(
   { database, retentionMs }: RecordStoreOptions,
-  request: Parameters<Store<Tx>['begin']>[0],
+  request: Unprotected,
   client: PoolClient,
-): Attempt<RecordTx> {
+): OpenTransaction<RecordTx> {
   const deadlineServerMs = database.toServerMs(request.deadlineMs);
-  const attempt = openAttempt(database, request, client, {
+  const open = openClaimed(database, request, client, {
     step0: (send) => enterTransaction(send, deadlineServerMs),
-    mark: undefined,
+    proof: undefined,
     retentionMs,
   });
-  return withLease(attempt, async () => {});
+  return withLease(open, async () => {});
 }
 
-function withLease(attempt: Attempt<Tx>, renewLease: () => Promise<void>): Attempt<RecordTx> {
-  return { ...attempt, tx: { ...attempt.tx, renewLease: () => handled(renewLease()) } };
+function withLease(
+  open: OpenTransaction<Tx>,
+  renewLease: () => Promise<void>,
+): OpenTransaction<RecordTx> {
+  return { ...open, tx: { ...open.tx, renewLease: () => handled(renewLease()) } };
 }
 
 /** Renewing twice is renewing once, so a connection that goes silent or is lost costs a new one. */
@@ -198,7 +205,7 @@ async function renewOnce(database: Database, values: unknown[]): Promise<void> {
 }
 
 /** Gives the client back, or destroys it when it is not idle. */
-async function tidily(client: PoolClient, use: () => Promise<unknown>): Promise<void> {
+async function withClient(client: PoolClient, use: () => Promise<unknown>): Promise<void> {
   let isDone = false;
   try {
     await use();

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { ClientBase, QueryResultRow } from 'pg';
-import type { Mutation, StoredResponse } from '../core/contract.ts';
-import { encodeStored } from '../http/stored-format.ts';
-import type { Mark } from './commit-fate.ts';
+import type { Kept, Mutation } from '../core/contract.ts';
+import { encodeKept } from '../core/kept.ts';
+import type { CommitProof } from './commit-fate.ts';
 import { type GreetingPart, needsPart } from './greeting.ts';
 import { hasRested } from './pool.ts';
 import { answeredAtOnce } from './silence.ts';
@@ -31,7 +31,7 @@ export interface RecordClaim extends QueryResultRow {
 export async function claimRecord(
   client: ClientBase,
   { principal, endpoint, key, fingerprint, token }: Mutation,
-  { leaseMs, deadlineServerMs, answerByMs, pipeline }: ClaimOptions,
+  { leaseMs, deadlineServerMs, answerWithinMs, pipeline }: ClaimOptions,
 ): Promise<RecordClaim> {
   // The claim may wait for a lock, up to the deadline. This waits for nothing: without an answer
   // to it the connection is dead. In a pipeline it costs no round trip.
@@ -50,7 +50,7 @@ export async function claimRecord(
       leaseMs,
       deadlineServerMs,
     ],
-    query_timeout: answerByMs,
+    query_timeout: answerWithinMs,
   } as { text: string; values: unknown[] });
   claiming.catch(() => {}); // Rejects as well where nothing lives.
   await alive;
@@ -61,8 +61,7 @@ export interface ClaimOptions {
   readonly pipeline: boolean;
   readonly leaseMs: number;
   readonly deadlineServerMs: number;
-  /** From now on. */
-  readonly answerByMs: number;
+  readonly answerWithinMs: number;
 }
 
 const PUBLISH = 'publish_record(bigint, uuid, bytea)';
@@ -101,16 +100,16 @@ export function publishStatement(
   { schema }: PublishHome,
   id: string,
   token: string,
-  response: StoredResponse | 'tombstone',
+  kept: Kept,
 ): Statement {
   return {
-    text: `SELECT ${schema}.publish_record($1, $2, $3) AS "markedAtMs"`,
-    values: [id, token, Buffer.from(encodeStored(response))],
+    text: `SELECT ${schema}.publish_record($1, $2, $3) AS "retainedFromMs"`,
+    values: [id, token, Buffer.from(encodeKept(kept))],
   };
 }
 
 /** A completed record keeps its owner's token: only our own COMMIT puts it there. */
-export function markOfRecord(id: string, token: string): Mark {
+export function proofOfRecord(id: string, token: string): CommitProof {
   return {
     text: `SELECT extract(epoch FROM completed_at)::float8 * 1000 FROM idempotency_records
             WHERE id = $2 AND lease_owner = $3 AND status = 'completed'`,

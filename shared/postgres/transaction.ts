@@ -1,10 +1,9 @@
 import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../core/clock.ts';
-import type { Entered } from './attempt.ts';
+import { BeginError, meaningOf } from './classify-error.ts';
 import { connectionOf, corkWrites, destroySocket } from './pg-insides.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
 import { answeredAtOnce } from './silence.ts';
-import { meaningOf } from './sqlstate.ts';
 import { transactionControlIn } from './transaction-control.ts';
 
 /** The work's handle on the transaction. Refuses queries once the work has settled. */
@@ -104,7 +103,9 @@ export interface Transaction {
  */
 export function openTransaction(options: TransactionOptions): Transaction {
   const wire = openWire(options);
-  const begun = options.pipeline ? sendFirstSteps(wire, options) : walkFirstSteps(wire, options);
+  const begun = options.pipeline
+    ? sendFirstSteps(wire, options)
+    : sendFirstStepsInTurn(wire, options);
   let isBegun = false;
   let isSettled = false;
   let ended: Promise<void> | undefined;
@@ -141,7 +142,7 @@ export function openTransaction(options: TransactionOptions): Transaction {
 
   const end = () => {
     isSettled = true;
-    ended ??= giveBack(options, wire);
+    ended ??= returnClient(options, wire);
     return ended;
   };
 
@@ -167,9 +168,9 @@ export function openTransaction(options: TransactionOptions): Transaction {
       return { tag: command, lastRow: (await answering)?.rows[0] };
     },
     end,
-    destroy: wire.cut,
+    destroy: wire.destroySocket,
     endSoon: async () => {
-      const timer = setTimeout(wire.cut, END_SOON_MS);
+      const timer = setTimeout(wire.destroySocket, END_SOON_MS);
       await end();
       clearTimeout(timer);
     },
@@ -217,31 +218,22 @@ function refusalOf(control: string): Error {
  */
 const END_SOON_MS = 100;
 
-/**
- * A step 0 that claims nothing: it only makes sure that this is a transaction, and
- * that there is time left for it.
- */
-export async function enterTransaction(send: Send, deadlineServerMs: number): Promise<Entered> {
-  const { rows } = await send<Entered & QueryResultRow>(
-    'SELECT enter_transaction(to_timestamp($1::float8 / 1000))::text AS xid',
-    [deadlineServerMs],
-  );
-  return rows[0] as Entered;
-}
-
 async function sendFirstSteps(wire: Wire, { client, step0 }: TransactionOptions): Promise<unknown> {
   const steps = [begin(wire, client), step0(wire.send), wire.send(OPEN_WORK)];
   // The first in order, not the first in time, is the one to blame.
   const settled = await Promise.allSettled(steps);
   const failed = settled.findIndex(({ status }) => status === 'rejected');
-  if (failed === 0) throw new BeginError(settled[0] as PromiseRejectedResult);
+  if (failed === 0) throw new BeginError((settled[0] as PromiseRejectedResult).reason);
   if (failed > 0) throw (settled[failed] as PromiseRejectedResult).reason;
   return (settled[1] as PromiseFulfilledResult<unknown>).value;
 }
 
-async function walkFirstSteps(wire: Wire, { client, step0 }: TransactionOptions): Promise<unknown> {
+async function sendFirstStepsInTurn(
+  wire: Wire,
+  { client, step0 }: TransactionOptions,
+): Promise<unknown> {
   await begin(wire, client).catch((reason: unknown) => {
-    throw new BeginError({ reason });
+    throw new BeginError(reason);
   });
   const claim = await step0(wire.send);
   await wire.send(OPEN_WORK);
@@ -256,14 +248,6 @@ function begin(wire: Wire, client: PoolClient): Promise<unknown> {
   return answeredAtOnce(client, wire.send(BEGIN));
 }
 
-/** BEGIN itself failed: nothing was claimed, whatever the statements behind it said. */
-export class BeginError extends Error {
-  constructor({ reason }: { readonly reason: unknown }) {
-    super('BEGIN failed', { cause: reason });
-    this.name = 'BeginError';
-  }
-}
-
 interface Wire {
   /** A statement of ours. */
   readonly send: Send;
@@ -276,7 +260,7 @@ interface Wire {
   /** Answers still to come. */
   outstanding(): number;
   /** Loses the connection, and so every answer that is still to come. */
-  cut(): void;
+  destroySocket(): void;
   /** Nothing more is sent, and nothing is waited for. */
   close(): void;
 }
@@ -354,7 +338,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
       isEndExpected = true;
     },
     outstanding,
-    cut: () => destroySocket(client),
+    destroySocket: () => destroySocket(client),
     close: () => {
       clearTimeout(timer);
       connectionOf(client).off('readyForQuery', onReady);
@@ -363,7 +347,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
 }
 
 /** A client returns to the pool idle and with an empty queue, or not at all. */
-async function giveBack({ client }: TransactionOptions, wire: Wire): Promise<void> {
+async function returnClient({ client }: TransactionOptions, wire: Wire): Promise<void> {
   const isIdle = () => wire.outstanding() === 0 && client.getTransactionStatus() === 'I';
   wire.expectEnd();
   if (!isIdle()) await wire.send('ROLLBACK').catch(() => {});

@@ -9,8 +9,8 @@
  * nothing that outlives its meaning.
  */
 import { nowMs } from '../core/clock.ts';
-import type { FastPath, Mutation, Sight } from '../core/contract.ts';
-import { type FastPathOptions, insist, openGuard } from './circuit-breaker.ts';
+import type { Cache, CacheLookup, Mutation } from '../core/contract.ts';
+import { openCircuitBreaker, type RedisCacheOptions, retryOnReconnect } from './circuit-breaker.ts';
 import { firstConnection } from './client.ts';
 import { decode, encodeCompleted, encodePending } from './entries.ts';
 import { entryNames } from './keys.ts';
@@ -29,10 +29,10 @@ if type(found) == 'table' and not found.err:find('WRONGTYPE', 1, true) then retu
 if found == false or found == ARGV[1] then redis.call('DEL', KEYS[1]) return 1 end
 return 0`;
 
-/** The HTTP API gives up after 30 s. */
+/** The HTTP API times out after 30 s. */
 const LONGEST_REQUEST_MS = 28_000;
 
-export interface ClaimPathOptions extends FastPathOptions {
+export interface ClaimCacheOptions extends RedisCacheOptions {
   /**
    * The longest time that a request may take, the function's time-out: 28 s where it is not said.
    * A pending entry that claims to need longer was made by a clock that is wrong, and does
@@ -42,81 +42,77 @@ export interface ClaimPathOptions extends FastPathOptions {
 }
 
 /** @throws TypeError without a namespace. */
-export function redisFastPath(options: ClaimPathOptions): FastPath {
+export function redisClaimCache(options: ClaimCacheOptions): Cache {
   const { redis, longestRequestMs = LONGEST_REQUEST_MS } = options;
   const nameOf = entryNames(options);
-  const keyOf = ({ principal, key }: Mutation) => nameOf(principal, key);
-  const attempt = openGuard(options);
-  /**
-   * Those whose SET was sent. Whatever they heard of it, their pending entry may stand
-   * there: their last word is owed, also in a cool-down.
-   */
-  const sent = new WeakSet<Mutation>();
-  const deleteIf = (mutation: Mutation, own: string) =>
-    redis.eval(RELEASE, 1, keyOf(mutation), own);
+  const guarded = openCircuitBreaker(options);
+  const deleteIf = (name: string, own: string) => redis.eval(RELEASE, 1, name, own);
   /**
    * A user who may claim and not release would shut each key of a request that failed until its
-   * deadline. So the first claim says the release as well, before it in the same round trip.
+   * deadline. So the first claim sends the release as well, before it in the same round trip.
    */
   let mayRelease = false;
-  const missingRight = async (mutation: Mutation) => {
+  const missingRight = async (name: string, { token }: Mutation) => {
     try {
       // No entry is a token.
-      if ((await deleteIf(mutation, mutation.token)) === 1) mayRelease = true;
+      if ((await deleteIf(name, token)) === 1) mayRelease = true;
     } catch (error) {
       return unfitness(error); // Anything else is the claim's to find out.
     }
     return undefined;
   };
-
-  const setPending = async (mutation: Mutation, pending: string): Promise<string | null> => {
+  const setPending = async (name: string, mutation: Mutation, pending: string) => {
     const expiresAtMs = Math.ceil(mutation.deadlineMs + PENDING_GRACE_MS);
-    try {
-      const [missing, found] = await Promise.all([
-        mayRelease ? undefined : missingRight(mutation),
-        redis.set(keyOf(mutation), pending, 'PXAT', expiresAtMs, 'NX', 'GET'),
-      ]);
-      if (missing === undefined) return found;
-      // Its expiry has passed: this removes what the claim has just put there.
-      if (found === null) await redis.set(keyOf(mutation), pending, 'PXAT', 1);
-      throw missing;
-    } catch (error) {
-      if (unfitness(error)) sent.delete(mutation); // Refused: nothing of it stands there.
-      throw error;
-    }
+    const [missing, found] = await Promise.all([
+      mayRelease ? undefined : missingRight(name, mutation),
+      redis.set(name, pending, 'PXAT', expiresAtMs, 'NX', 'GET'),
+    ]);
+    if (missing === undefined) return found;
+    // Its expiry has passed: this removes what the claim has just put there.
+    if (found === null) await redis.set(name, pending, 'PXAT', 1);
+    throw missing;
   };
 
   return {
     claim: async (mutation) => {
+      const name = nameOf(mutation.principal, mutation.key);
       const pending = encodePending(mutation);
-      const result = await attempt('claim', async () => {
+      // Once the SET was sent its entry may stand there, whatever became of the answer. Then
+      // publish and release are sent in a cool-down too.
+      let maybeSet = false;
+      const result = await guarded('claim', async () => {
         await firstConnection(redis, options.connectBudgetMs);
-        if (redis.status === 'ready') sent.add(mutation);
-        return setPending(mutation, pending);
+        maybeSet = redis.status === 'ready';
+        try {
+          return await setPending(name, mutation, pending);
+        } catch (error) {
+          if (unfitness(error)) maybeSet = false; // Refused: nothing of it stands there.
+          throw error;
+        }
       });
-      const sight = result ? sightOf(result.answer, pending) : UNKNOWN;
-      const isPossible = sight.kind !== 'pending' || sight.deadlineMs <= nowMs() + longestRequestMs;
-      return isPossible ? sight : UNKNOWN;
-    },
-    publish: async (mutation, response, expiresAtMs) => {
-      const completed = encodeCompleted(mutation.fingerprint, response, expiresAtMs);
-      const command = () => redis.set(keyOf(mutation), completed, 'PXAT', Math.floor(expiresAtMs));
-      await attempt('publish', () => insist(redis, command), sent.has(mutation));
-    },
-    release: async (mutation) => {
-      if (!sent.has(mutation)) return;
-      await attempt(
-        'release',
-        () => insist(redis, () => deleteIf(mutation, encodePending(mutation))),
-        true,
-      );
+      const lookup = result ? lookupOf(result.answer, pending) : UNKNOWN;
+      const isPossible =
+        lookup.kind !== 'pending' || lookup.deadlineMs <= nowMs() + longestRequestMs;
+      return {
+        lookup: isPossible ? lookup : UNKNOWN,
+        publish: async (kept, expiresAtMs) => {
+          const completed = encodeCompleted(mutation.fingerprint, kept, expiresAtMs);
+          const command = () => redis.set(name, completed, 'PXAT', Math.floor(expiresAtMs));
+          await guarded('publish', () => retryOnReconnect(redis, command), maybeSet);
+        },
+        release: async () => {
+          if (!maybeSet) return;
+          const command = () => deleteIf(name, pending);
+          await guarded('release', () => retryOnReconnect(redis, command), true);
+        },
+      };
     },
   };
 }
 
-const UNKNOWN: Sight = { kind: 'unknown' };
+const UNKNOWN: CacheLookup = { kind: 'unknown' };
 
-function sightOf(found: string | null, own: string): Sight {
+function lookupOf(found: string | null, own: string): CacheLookup {
   // One's own entry is one's own: a command that was sent twice met itself.
   if (found === null || found === own) return { kind: 'claimed' };
   return decode(found) ?? UNKNOWN;

@@ -1,8 +1,8 @@
 /** One client and the caches on it: what `lazy.ts` loads with the first command. */
 import { nowMs } from '../core/clock.ts';
-import type { FastPath } from '../core/contract.ts';
-import type { FastPathOptions } from './circuit-breaker.ts';
-import { redisFastPath } from './claim-cache.ts';
+import type { Cache } from '../core/contract.ts';
+import type { RedisCacheOptions } from './circuit-breaker.ts';
+import { redisClaimCache } from './claim-cache.ts';
 import { createRedis, firstConnection, type RedisOptions } from './client.ts';
 import type { IssuedPassword } from './credentials.ts';
 import { type AwsCredentials, cacheToken } from './elasticache-token.ts';
@@ -13,7 +13,7 @@ export type CacheKind = 'claims' | 'record' | 'dynamo';
 
 type ClientOptions = Omit<RedisOptions, 'password' | 'onError'>;
 
-export interface RedisCacheOptions extends ClientOptions, Omit<FastPathOptions, 'redis'> {
+export interface RedisConnectOptions extends ClientOptions, Omit<RedisCacheOptions, 'redis'> {
   /** Tokens of ElastiCache in place of the URL's password. */
   readonly signIn?: TokenSignIn | undefined;
   /** The longest time that a request may take. */
@@ -31,13 +31,13 @@ export interface TokenSignIn {
 }
 
 export interface RedisCaches {
-  cache(kind: CacheKind): FastPath;
+  cache(kind: CacheKind): Cache;
   /** Rejects when it cannot be used now. */
   ping(): Promise<unknown>;
   close(): void;
 }
 
-export function connectRedis(options: RedisCacheOptions): RedisCaches {
+export function connectRedis(options: RedisConnectOptions): RedisCaches {
   const { url, signIn, connectBudgetMs } = options;
   const redis = createRedis({
     ...options,
@@ -48,7 +48,7 @@ export function connectRedis(options: RedisCacheOptions): RedisCaches {
   return {
     cache: (kind) =>
       kind === 'claims'
-        ? redisFastPath(cacheOptions)
+        ? redisClaimCache(cacheOptions)
         : redisResponseCache({ ...cacheOptions, store: kind }),
     ping: async () => {
       await firstConnection(redis, connectBudgetMs);

@@ -1,5 +1,4 @@
-import type { Mutation, Sight, StoredResponse } from '../core/contract.ts';
-import { isKept } from '../http/stored-format.ts';
+import type { CacheLookup, Kept, Mutation } from '../core/contract.ts';
 
 /** Goes up with every change of the format; entries of other versions are not read. */
 const ENTRY_VERSION = 1;
@@ -16,7 +15,7 @@ interface Completed {
   readonly v: typeof ENTRY_VERSION;
   readonly state: 'completed';
   readonly fingerprint: string;
-  readonly response: StoredResponse | 'tombstone';
+  readonly response: Kept;
   readonly expiresAtMs: number;
 }
 
@@ -26,23 +25,19 @@ export function encodePending({ fingerprint, token, deadlineMs }: Mutation): str
   return JSON.stringify(entry);
 }
 
-export function encodeCompleted(
-  fingerprint: string,
-  response: StoredResponse | 'tombstone',
-  expiresAtMs: number,
-): string {
+export function encodeCompleted(fingerprint: string, kept: Kept, expiresAtMs: number): string {
   const entry: Completed = {
     v: ENTRY_VERSION,
     state: 'completed',
     fingerprint,
-    response,
+    response: kept,
     expiresAtMs,
   };
   return JSON.stringify(entry);
 }
 
 /** @returns undefined for what cannot be read, or is of another version: an L1 miss. */
-export function decode(text: string): Sight | undefined {
+export function decode(text: string): CacheLookup | undefined {
   let entry: unknown;
   try {
     entry = JSON.parse(text);
@@ -53,8 +48,8 @@ export function decode(text: string): Sight | undefined {
     return { kind: 'pending', fingerprint: entry.fingerprint, deadlineMs: entry.deadlineMs };
   }
   if (isCompleted(entry)) {
-    const { fingerprint, response, expiresAtMs } = entry;
-    return { kind: 'completed', fingerprint, response, expiresAtMs };
+    const { fingerprint, response: kept, expiresAtMs } = entry;
+    return { kind: 'completed', fingerprint, kept, expiresAtMs };
   }
   return undefined;
 }
@@ -75,6 +70,5 @@ function isPending(entry: unknown): entry is Pending {
 
 function isCompleted(entry: unknown): entry is Completed {
   if (!isEntry(entry) || entry.state !== 'completed') return false;
-  const { response, expiresAtMs } = entry as unknown as Record<string, unknown>;
-  return Number.isFinite(expiresAtMs) && isKept(response);
+  return 'response' in entry && 'expiresAtMs' in entry && Number.isFinite(entry.expiresAtMs);
 }

@@ -1,13 +1,13 @@
-import { type FastPath, NO_FAST_PATH } from '../core/contract.ts';
-import type { CacheKind, RedisCacheOptions } from './connect.ts';
+import { type Cache, NO_CACHE } from '../core/contract.ts';
+import type { CacheKind, RedisConnectOptions } from './connect.ts';
 
-export interface LazyRedisOptions extends RedisCacheOptions {
+export interface LazyRedisOptions extends RedisConnectOptions {
   /** The client could not be loaded. This step goes on without it, and the next one loads it again. */
   onLoadFailure(error: unknown): void;
 }
 
 export interface LazyRedis {
-  cache(kind: CacheKind): FastPath;
+  cache(kind: CacheKind): Cache;
   /** Rejects when Redis cannot be used now. */
   ping(): Promise<unknown>;
   close(): Promise<void>;
@@ -46,17 +46,12 @@ function keepSuccess<T>(make: () => Promise<T>): () => Promise<T> {
 }
 
 /** Never rejects: a cache that cannot be loaded is left out of this step. */
-function lazyCache(load: () => Promise<FastPath>, onFailure: (error: unknown) => void): FastPath {
+function lazyCache(load: () => Promise<Cache>, onFailure: (error: unknown) => void): Cache {
   const loaded = keepSuccess(load);
   const get = () =>
     loaded().catch((error: unknown) => {
       onFailure(error);
-      return NO_FAST_PATH;
+      return NO_CACHE;
     });
-  return {
-    claim: async (mutation) => (await get()).claim(mutation),
-    publish: async (mutation, response, expiresAtMs) =>
-      (await get()).publish(mutation, response, expiresAtMs),
-    release: async (mutation) => (await get()).release(mutation),
-  };
+  return { claim: async (mutation) => (await get()).claim(mutation) };
 }

@@ -1,39 +1,41 @@
 /**
- * Redis in front of a store that keeps its responses itself: a cache of completed
- * responses and nothing else. It holds no claim, so there is none to lose.
+ * Redis in front of a store that keeps its results itself: a cache of completed
+ * ones and nothing else. It holds no claim, so there is none to lose.
  */
-import type { FastPath, Mutation } from '../core/contract.ts';
-import { type FastPathOptions, insist, openGuard } from './circuit-breaker.ts';
+import type { Cache, Mutation } from '../core/contract.ts';
+import { openCircuitBreaker, type RedisCacheOptions, retryOnReconnect } from './circuit-breaker.ts';
 import { firstConnection } from './client.ts';
 import { decode, encodeCompleted } from './entries.ts';
 import { entryNames } from './keys.ts';
 
-export interface ResponseCacheOptions extends FastPathOptions {
-  /** Whose responses these are; it decides what makes two requests the same. */
+export interface ResponseCacheOptions extends RedisCacheOptions {
+  /** Whose results these are; it decides what makes two requests the same. */
   readonly store: 'record' | 'dynamo';
 }
 
 /** @throws TypeError without a namespace. */
-export function redisResponseCache(options: ResponseCacheOptions): FastPath {
+export function redisResponseCache(options: ResponseCacheOptions): Cache {
   const { redis, store } = options;
   const nameOf = entryNames(options);
-  const keyOf = (mutation: Mutation) => nameOf(store, ...identityIn(store, mutation));
-  const attempt = openGuard(options);
+  const guarded = openCircuitBreaker(options);
   return {
     claim: async (mutation) => {
-      const found = await attempt('claim', async () => {
+      const name = nameOf(store, ...identityIn(store, mutation));
+      const found = await guarded('claim', async () => {
         await firstConnection(redis, options.connectBudgetMs);
-        return redis.get(keyOf(mutation));
+        return redis.get(name);
       });
-      const sight = found?.answer ? decode(found.answer) : undefined;
-      return sight?.kind === 'completed' ? sight : { kind: 'unknown' };
+      const lookup = found?.answer ? decode(found.answer) : undefined;
+      return {
+        lookup: lookup?.kind === 'completed' ? lookup : { kind: 'unknown' },
+        publish: async (kept, expiresAtMs) => {
+          const completed = encodeCompleted(mutation.fingerprint, kept, expiresAtMs);
+          const command = () => redis.set(name, completed, 'PXAT', Math.floor(expiresAtMs));
+          await guarded('publish', () => retryOnReconnect(redis, command));
+        },
+        release: async () => {},
+      };
     },
-    publish: async (mutation, response, expiresAtMs) => {
-      const completed = encodeCompleted(mutation.fingerprint, response, expiresAtMs);
-      const command = () => redis.set(keyOf(mutation), completed, 'PXAT', Math.floor(expiresAtMs));
-      await attempt('publish', () => insist(redis, command));
-    },
-    release: async () => {},
   };
 }
 

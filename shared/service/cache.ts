@@ -1,5 +1,5 @@
 /** Redis as the roots put it in front of a store: its failures are counted and logged. */
-import { type FastPath, NO_FAST_PATH } from '../core/contract.ts';
+import { type Cache, NO_CACHE } from '../core/contract.ts';
 import { type LazyRedis, lazyRedis } from '../redis/lazy.ts';
 import { UnfitRedisError } from '../redis/unfit.ts';
 import type { Logger } from './logger.ts';
@@ -18,7 +18,7 @@ export function openRedis(
     ...settings,
     longestRequestMs: REQUEST_TIMEOUT_MS,
     onFailure: (step, error) => {
-      meter.fastPathFailure(step);
+      meter.cacheFailure(step);
       const line = { step, error: String(error) };
       if (!(error instanceof UnfitRedisError)) {
         logger.warn('The fast path failed; the request went on without it', line);
@@ -31,7 +31,7 @@ export function openRedis(
       }
     },
     onLoadFailure: (error) => {
-      meter.fastPathFailure('claim');
+      meter.cacheFailure('claim');
       logger.error('The Redis client was not loaded; the request goes on without it', {
         error: String(error),
       });
@@ -42,7 +42,7 @@ export function openRedis(
 }
 
 const NO_REDIS: LazyRedis = {
-  cache: (): FastPath => NO_FAST_PATH,
+  cache: (): Cache => NO_CACHE,
   ping: async () => {
     throw new Error('REDIS_URL is not set');
   },

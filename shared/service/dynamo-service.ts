@@ -59,7 +59,7 @@ export function createDynamoService(
     ...parts,
     table,
     ping: () => table.get('ping'),
-    mutation: (route) => mutationHandler(route, { ...parts, store, fastPath: cache }),
+    mutation: (route) => mutationHandler(route, { ...parts, store, cache: cache }),
     query: (route) => queryHandler(route, service),
     close: async () => {
       await redis.close();

@@ -6,7 +6,7 @@ import middy, { type MiddlewareObj } from '@middy/core';
 import httpJsonBodyParser from '@middy/http-json-body-parser';
 import type { Context } from 'aws-lambda';
 import type { ZodMiniType } from 'zod/mini';
-import type { FastPath, Store } from '../core/contract.ts';
+import type { Cache, Store } from '../core/contract.ts';
 import { loggable } from '../core/loggable.ts';
 import {
   aBoolean,
@@ -85,7 +85,7 @@ export interface Shared {
 export interface MutationParts<Handle> extends Shared {
   readonly meter: Meter;
   readonly store: Store<Handle>;
-  readonly fastPath: FastPath;
+  readonly cache: Cache;
 }
 
 const A_NAME: Judge = (name) =>
@@ -110,12 +110,12 @@ const MUTATION: Record<keyof MutationRoute<unknown>, Judge> = {
  */
 export function mutationHandler<Body, Handle>(
   route: MutationRoute<Body, Handle>,
-  { settings: { requests }, logger, meter, store, fastPath }: MutationParts<Handle>,
+  { settings: { requests }, logger, meter, store, cache }: MutationParts<Handle>,
 ): Handler {
   judgeOptions('A mutation', route, MUTATION);
   const protection = idempotency<Handle>({
-    fastPath,
-    fastPathMode: requests.cacheMode,
+    cache,
+    cacheMode: requests.cacheMode,
     store,
     stateUrl: route.stateUrl,
     keyMode: requests.keyMode(route.name).value,

@@ -10,7 +10,7 @@ export interface Meter {
   /** A request without a key, let through by key mode `optional`. */
   keyEmpty(): void;
   /** L1 failed; the request went on without it. */
-  fastPathFailure(step: string): void;
+  cacheFailure(step: string): void;
   cleanup(measured: CleanupMeasured): void;
 }
 
@@ -52,10 +52,10 @@ export function createMeter(serviceName: string, stage: string): Meter {
       emit((metrics) =>
         metrics.addMetric('idempotency_request_id_empty_total', MetricUnit.Count, 1),
       ),
-    fastPathFailure: (step) =>
+    cacheFailure: (step) =>
       emit((metrics) => {
         metrics.addDimension('step', step);
-        metrics.addMetric('idempotency_fast_path_failure_total', MetricUnit.Count, 1);
+        metrics.addMetric('idempotency_cache_failure_total', MetricUnit.Count, 1);
       }),
     cleanup: (measured) => emit((metrics) => addCleanup(metrics, measured)),
   };

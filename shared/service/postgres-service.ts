@@ -80,12 +80,12 @@ export function createService(environment: Environment = processEnvironment()): 
     },
     mutation: (route) => {
       const store = markerStore({ database, retentionMs: markers.retentionMs });
-      return mutationHandler(route, { ...parts, store, fastPath: claimCache });
+      return mutationHandler(route, { ...parts, store, cache: claimCache });
     },
     recordMutation: (route) => {
       const leaseMs = leaseOf(records, route.name);
       const store = recordStore({ database, retentionMs: records.retentionMs, leaseMs });
-      return mutationHandler(route, { ...parts, store, fastPath: recordCache });
+      return mutationHandler(route, { ...parts, store, cache: recordCache });
     },
     query: (route) => {
       const run = (input: QueryInputOn<Service>) =>

@@ -9,7 +9,7 @@ import { createRunFolder } from '../../infra/local/run-folder.ts';
 import type { Mutation } from '../../shared/core/contract.ts';
 import { markerItem } from '../../shared/dynamodb/marker-item.ts';
 import type { Item } from '../../shared/dynamodb/table.ts';
-import { redisFastPath } from '../../shared/redis/claim-cache.ts';
+import { redisClaimCache } from '../../shared/redis/claim-cache.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import type { RunAnswer, RunRequest } from './environment.ts';
 import type { BenchRun } from './run.ts';
@@ -56,7 +56,7 @@ function responseOf(bodyBytes: number) {
 
 async function measureRedis(url: string, count: number): Promise<Record<string, number>> {
   const redis = createRedis({ url, commandTimeoutMs: 10_000, onError: () => {} });
-  const fastPath = redisFastPath({
+  const cache = redisClaimCache({
     redis,
     namespace: 'bench',
     connectBudgetMs: 10_000,
@@ -66,7 +66,7 @@ async function measureRedis(url: string, count: number): Promise<Record<string, 
     },
   });
   const used = async () => Number(/used_memory:(\d+)/.exec(await redis.info('memory'))?.[1]);
-  await fastPath.claim(newMutation());
+  await cache.claim(newMutation());
   const before = await used();
   const mutations = Array.from({ length: count }, newMutation);
   const each = async (step: (mutation: Mutation) => Promise<unknown>) => {
@@ -75,10 +75,10 @@ async function measureRedis(url: string, count: number): Promise<Record<string, 
     }
     return rounded(((await used()) - before) / count, 0);
   };
-  const publish = (bodyBytes: number) => (mutation: Mutation) =>
-    fastPath.publish(mutation, responseOf(bodyBytes), Date.now() + HOUR_MS);
+  const publish = (bodyBytes: number) => async (mutation: Mutation) =>
+    (await cache.claim(mutation)).publish(responseOf(bodyBytes), Date.now() + HOUR_MS);
   const figures = {
-    redis_bytes_pending: await each((mutation) => fastPath.claim(mutation)),
+    redis_bytes_pending: await each((mutation) => cache.claim(mutation)),
     redis_bytes_completed_300: await each(publish(300)),
     redis_bytes_completed_4k: await each(publish(4096)),
   };
@@ -89,12 +89,12 @@ async function measureRedis(url: string, count: number): Promise<Record<string, 
 /** The marker as it is put, with the response in it. */
 function measureDynamodb(): Record<string, number> {
   const facts = {
-    attempt: randomUUID(),
+    requestToken: randomUUID(),
     retainedUntilSeconds: 1_800_000_000,
     ttlSlackSeconds: 3600,
   };
   const bytesWith = (bodyBytes: number) =>
-    bytesOf(markerItem(newMutation(), { ...facts, stored: responseOf(bodyBytes) }));
+    bytesOf(markerItem(newMutation(), { ...facts, kept: responseOf(bodyBytes) }));
   return { dynamo_bytes_300: bytesWith(300), dynamo_bytes_4k: bytesWith(4096) };
 }
 

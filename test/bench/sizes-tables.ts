@@ -1,6 +1,6 @@
 /** Tables as full as they are in operation, and what a row of them takes on disk. */
 import type pg from 'pg';
-import { encodeStored } from '../../shared/http/stored-format.ts';
+import { encodeKept } from '../../shared/core/kept.ts';
 import type { BenchRun } from './run.ts';
 import { rounded, type Stage } from './stage.ts';
 
@@ -128,7 +128,7 @@ async function measureRecords(admin: pg.Client, rows: number): Promise<Record<st
   const table = 'idempotency_records';
   const body = '#'.repeat(300);
   const headers = { 'content-type': 'application/json' };
-  const response = encodeStored({ statusCode: 200, headers, body, isBase64Encoded: false });
+  const response = encodeKept({ statusCode: 200, headers, body, isBase64Encoded: false });
   await admin.query(`TRUNCATE ${table}`);
   for (let round = 0; round < ROUNDS_OF_A_LIFE; round++) {
     await admin.query(`DO $$

@@ -1,12 +1,15 @@
 /** One player spends one coin: unprotected, and as a first request under a store. */
 import type pg from 'pg';
-import { NO_FAST_PATH, type Store } from '../../shared/core/contract.ts';
+import { NO_CACHE, type Store } from '../../shared/core/contract.ts';
 import { runOnce } from '../../shared/core/once.ts';
+import { httpCodec } from '../../shared/http/codec.ts';
 import { createDatabase, type Database } from '../../shared/postgres/pool.ts';
 import type { Tx } from '../../shared/postgres/transaction.ts';
 
 const SPEND =
   'UPDATE players SET coins = coins - 1, data_version = data_version + 1 WHERE user_id = $1 RETURNING coins';
+
+const CODEC = httpCodec({ storedBodyBytesMax: 100_000 });
 
 /** One connection, as an execution environment of Lambda has it. */
 export function openDatabase(connectionString: string): Database {
@@ -38,13 +41,13 @@ export async function spendOnce<Handle extends Tx>(
     token: crypto.randomUUID(),
     deadlineMs: Date.now() + 20_000,
   };
-  const verdict = await runOnce(
+  const { outcome } = await runOnce(
     mutation,
-    async (tx) => {
+    async (tx: Handle) => {
       await tx.query(SPEND, [player]);
       return { statusCode: 200, headers: { 'content-type': 'application/json' }, body };
     },
-    { store, fastPath: NO_FAST_PATH, storedBodyBytesMax: 100_000 },
+    { store, cache: NO_CACHE, codec: CODEC },
   );
-  if (verdict.kind !== 'fresh') throw new Error(`the bench's request ended as ${verdict.kind}`);
+  if (outcome.kind !== 'committed') throw new Error(`the bench's request ended as ${outcome.kind}`);
 }

@@ -48,7 +48,7 @@ async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<Op
   let running = 0;
   return {
     store: dynamoStore({ table, retentionMs: 172_800_000, ttlSlackMs: 3_600_000 }),
-    fastPath: redis.fastPath,
+    cache: redis.cache,
     midway: redis.midway,
     work: (principal, respond) =>
       dynamoWork(async () => {

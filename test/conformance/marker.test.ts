@@ -1,6 +1,6 @@
 import { inject } from 'vitest';
 import { markerStore, type Tx } from '../../shared/postgres/index.ts';
-import { redisFastPath } from '../../shared/redis/index.ts';
+import { redisClaimCache } from '../../shared/redis/index.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { openPostgresRig } from './postgres-rig.ts';
 import type { Rig } from './rig.ts';
@@ -27,8 +27,8 @@ function markerRig(pipeline: boolean, redis: 'single' | 'cluster' = 'single'): R
           pipeline,
           redis,
           store: (database) => markerStore({ database, retentionMs: 3_600_000 }),
-          fastPath: (redis) =>
-            redisFastPath({
+          cache: (redis) =>
+            redisClaimCache({
               redis,
               namespace: TEST_NAMESPACE,
               connectBudgetMs: 20_000,

@@ -1,5 +1,5 @@
 /** What the rigs of the stores in Postgres have in common. */
-import type { FastPath, Store } from '../../shared/index.ts';
+import type { Cache, Store } from '../../shared/index.ts';
 import { createDatabase, type Database, type Tx } from '../../shared/postgres/index.ts';
 import type { RedisClient } from '../../shared/redis/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -10,7 +10,7 @@ import { openRigRedis } from './rig-redis.ts';
 export interface PostgresRigPlan<Handle extends Tx> {
   readonly pipeline: boolean;
   store(database: Database): Store<Handle>;
-  fastPath(redis: RedisClient): FastPath;
+  cache(redis: RedisClient): Cache;
   readonly redis?: 'single' | 'cluster';
   /** Selects the claims of the principal $1. */
   readonly claims: string;
@@ -30,10 +30,10 @@ export async function openPostgresRig<Handle extends Tx>(
     connectTimeoutMs: 20_000,
     onIdleError: () => {},
   });
-  const redis = await openRigRedis(redisMode, plan.fastPath, plan.redis);
+  const redis = await openRigRedis(redisMode, plan.cache, plan.redis);
   return {
     store: plan.store(database),
-    fastPath: redis.fastPath,
+    cache: redis.cache,
     midway: redis.midway,
     work: (principal, respond) => async (tx) => {
       await tx.query('INSERT INTO effects VALUES ($1)', [principal]);

@@ -27,7 +27,7 @@ function recordRig(pipeline: boolean): Rig<RecordTx> {
         {
           pipeline,
           store: (database) => recordStore({ database, retentionMs: 172_800_000, leaseMs: 30_000 }),
-          fastPath: (redis) =>
+          cache: (redis) =>
             redisResponseCache({
               redis,
               namespace: TEST_NAMESPACE,

@@ -2,13 +2,13 @@
 import { inject } from 'vitest';
 import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
-import { type FastPath, NO_FAST_PATH } from '../../shared/index.ts';
+import { type Cache, NO_CACHE } from '../../shared/index.ts';
 import { createRedis, type RedisClient } from '../../shared/redis/index.ts';
 import { startRedisCluster } from '../support/redis-cluster.ts';
 import type { RedisMode } from './rig.ts';
 
 export interface RigRedis {
-  readonly fastPath: FastPath;
+  readonly cache: Cache;
   midway(): Promise<void>;
   mend(): Promise<void>;
   close(): Promise<void>;
@@ -18,16 +18,15 @@ const nothing = async () => {};
 
 export async function openRigRedis(
   mode: RedisMode,
-  make: (redis: RedisClient) => FastPath,
+  make: (redis: RedisClient) => Cache,
   where: 'single' | 'cluster' = 'single',
 ): Promise<RigRedis> {
-  if (mode === 'off')
-    return { fastPath: NO_FAST_PATH, midway: nothing, mend: nothing, close: nothing };
+  if (mode === 'off') return { cache: NO_CACHE, midway: nothing, mend: nothing, close: nothing };
   if (where === 'cluster') return openCluster(make);
   if (mode === 'on') {
     const redis = connect(inject('redisUrl'));
     return {
-      fastPath: make(redis),
+      cache: make(redis),
       midway: nothing,
       mend: nothing,
       close: async () => redis.disconnect(),
@@ -37,7 +36,7 @@ export async function openRigRedis(
   const server = await startRedis({ runDir: folder.path });
   const redis = connect(server.url);
   return {
-    fastPath: make(redis),
+    cache: make(redis),
     midway: () => server.stop(),
     mend: async () => {
       await server.start();
@@ -54,11 +53,11 @@ export async function openRigRedis(
 }
 
 /** Of three nodes; which of them has a key is as the key falls. */
-async function openCluster(make: (redis: RedisClient) => FastPath): Promise<RigRedis> {
+async function openCluster(make: (redis: RedisClient) => Cache): Promise<RigRedis> {
   const cluster = await startRedisCluster();
   const redis = connect(cluster.url, 'cluster');
   return {
-    fastPath: make(redis),
+    cache: make(redis),
     midway: nothing,
     mend: nothing,
     close: async () => {

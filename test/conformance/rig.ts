@@ -1,4 +1,4 @@
-import type { FastPath, HttpResponse, Problem, Store, Work } from '../../shared/index.ts';
+import type { Cache, HttpResponse, HttpWork, Problem, Store } from '../../shared/index.ts';
 
 /** What differs by store, all of it. Everything else in the suite holds for each. */
 export interface Traits {
@@ -18,12 +18,12 @@ export type RedisMode = 'on' | 'off' | 'dies';
 /** A store with everything that the suite needs to judge it from outside. */
 export interface OpenRig<Handle> {
   readonly store: Store<Handle>;
-  readonly fastPath: FastPath;
+  readonly cache: Cache;
   /** A work that makes one effect for `principal`, and then does as `respond` says. */
   work(
     principal: string,
     respond: () => Promise<HttpResponse | Problem> | HttpResponse | Problem,
-  ): Work<Handle>;
+  ): HttpWork<Handle>;
   effects(principal: string): Promise<number>;
   /** Claims that stand there, of whatever state. */
   claims(principal: string): Promise<number>;

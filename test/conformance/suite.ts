@@ -5,12 +5,7 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
-import {
-  type FastPathMode,
-  type HttpEvent,
-  type HttpResponse,
-  Problem,
-} from '../../shared/index.ts';
+import { type CacheMode, type HttpEvent, type HttpResponse, Problem } from '../../shared/index.ts';
 import {
   idempotency,
   type KeyMode,
@@ -45,13 +40,13 @@ const CREATED: HttpResponse = {
   body: '{"b":1,  "a":[1.0, "ü"]}',
 };
 
-/** @param fastPathMode With `parallel` every word of the contract stays as it is. */
+/** @param cacheMode With `parallel` every word of the contract stays as it is. */
 export function conformanceSuite<Handle>(
   rig: Rig<Handle>,
   redis: RedisMode,
-  fastPathMode: FastPathMode = 'first',
+  cacheMode: CacheMode = 'first',
 ): void {
-  describe(`${rig.name}, Redis ${redis}, fast path ${fastPathMode}`, () => {
+  describe(`${rig.name}, Redis ${redis}, fast path ${cacheMode}`, () => {
     let open: OpenRig<Handle>;
     let reports: Report[];
     /** Is a response still there for a retry? Only in Redis, or in the store as well? */
@@ -83,8 +78,8 @@ export function conformanceSuite<Handle>(
         .use(
           idempotency<Handle>({
             store: open.store,
-            fastPath: open.fastPath,
-            fastPathMode,
+            cache: open.cache,
+            cacheMode,
             stateUrl: STATE_URL,
             storedBodyBytesMax: extras.storedBodyBytesMax ?? 100_000,
             keyMode: extras.keyMode ?? 'required',
@@ -555,7 +550,7 @@ export function conformanceSuite<Handle>(
       const sent = request();
       await call(handler, sent);
       await call(handler, sent);
-      expect(reports[0]).toMatchObject({ outcome: 'fresh', layer: 'handler', attempts: 1 });
+      expect(reports[0]).toMatchObject({ outcome: 'committed', layer: 'handler', attempts: 1 });
       expect(reports[1]).toMatchObject({ outcome: remembers ? 'replayed' : 'already_exists' });
       expect(reports[1]?.layer).toBe(redis === 'on' ? 'L1' : 'L2');
       expect(JSON.stringify(reports)).not.toContain(sent.key);

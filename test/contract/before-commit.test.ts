@@ -11,11 +11,11 @@ import {
   vi,
 } from 'vitest';
 import {
-  type FastPath,
-  type FastPathMode,
+  type Cache,
+  type CacheMode,
   type HttpEvent,
   type HttpResponse,
-  NO_FAST_PATH,
+  NO_CACHE,
   type Store,
 } from '../../shared/index.ts';
 import {
@@ -58,14 +58,14 @@ const STORES: Record<'marker' | 'record', () => Store<Tx & RecordTx>> = {
 
 interface Parts {
   readonly store?: keyof typeof STORES;
-  readonly fastPath?: FastPath;
-  readonly fastPathMode?: FastPathMode;
+  readonly cache?: Cache;
+  readonly cacheMode?: CacheMode;
   readonly report?: (report: Report) => void;
 }
 
 function lambda(
   respond: () => unknown,
-  { store = 'marker', fastPath = NO_FAST_PATH, fastPathMode, report }: Parts = {},
+  { store = 'marker', cache = NO_CACHE, cacheMode, report }: Parts = {},
 ): Handler {
   return middy<HttpEvent, HttpResponse, Error, OnceContext<Tx & RecordTx>>({
     timeoutEarlyInMillis: 0,
@@ -74,8 +74,8 @@ function lambda(
     .use(
       idempotency<Tx & RecordTx>({
         store: STORES[store](),
-        fastPath,
-        fastPathMode,
+        cache,
+        cacheMode,
         keyMode: 'required',
         storedBodyBytesMax: 100_000,
         answerMarginMs: 1000,
@@ -124,7 +124,7 @@ describe.each(['marker', 'record'] as const)('a bad response, %s store (C124, co
     const answer = await ask(handler, event);
     expect([answer.status, answer.code]).toEqual([500, 'INTERNAL']);
     expect(await coinsOf(principal)).toBe(1000);
-    expect(reports).toMatchObject([{ outcome: 'threw', error: { name: 'TypeError' } }]);
+    expect(reports).toMatchObject([{ outcome: 'failed', error: { name: 'TypeError' } }]);
 
     response = GOOD;
     expect((await ask(handler, event)).status).toBe(201);
@@ -186,7 +186,7 @@ describe('a report after COMMIT', () => {
         )
       ).status,
     ).toBe(201);
-    expect(told.map(({ outcome }) => outcome)).toEqual(['fresh', 'report_failed']);
+    expect(told.map(({ outcome }) => outcome)).toEqual(['committed', 'report_failed']);
   });
 });
 
@@ -197,36 +197,41 @@ describe('a cache that breaks its contract (core 18)', () => {
   const throwing = () => {
     throw new Error('no fast path');
   };
-  const PATHS: [string, Partial<Record<keyof FastPath, unknown>>, number][] = [
-    ['every method rejects', { claim: rejecting, publish: rejecting, release: rejecting }, 2],
-    ['every method throws', { claim: throwing, publish: throwing, release: throwing }, 2],
-    ['publish rejects', { publish: rejecting }, 1],
-    ['publish throws', { publish: throwing }, 1],
+  const UNKNOWN = { kind: 'unknown' };
+  const NO_CLAIM = { lookup: UNKNOWN, publish: async () => {}, release: async () => {} };
+  const withClaim = (part: object) => ({ claim: async () => ({ ...NO_CLAIM, ...part }) });
+  const CACHES: [string, unknown, number][] = [
+    ['claim rejects', { claim: rejecting }, 1],
+    ['claim throws', { claim: throwing }, 1],
+    ['publish and release reject', withClaim({ publish: rejecting, release: rejecting }), 2],
+    ['publish and release throw', withClaim({ publish: throwing, release: throwing }), 2],
     ['claim resolves with nothing', { claim: async () => undefined }, 1],
-    ['claim resolves with what nobody knows', { claim: async () => ({ kind: 'taken' }) }, 1],
+    ['claim resolves without its methods', { claim: async () => ({ lookup: UNKNOWN }) }, 1],
+    ['claim resolves with a lookup of no kind', withClaim({ lookup: { kind: 'taken' } }), 1],
     [
       'claim resolves with an answer that sets a cookie',
       {
         claim: async ({ fingerprint }: { fingerprint: string }) => ({
-          kind: 'completed',
-          fingerprint,
-          expiresAtMs: 9e12,
-          response: { ...GOOD, isBase64Encoded: false, headers: { 'set-cookie': 'a=b' } },
+          ...NO_CLAIM,
+          lookup: {
+            kind: 'completed',
+            fingerprint,
+            expiresAtMs: 9e12,
+            kept: { ...GOOD, isBase64Encoded: false, headers: { 'set-cookie': 'a=b' } },
+          },
         }),
       },
-      1,
+      0,
     ],
   ];
 
-  describe.each(['first', 'parallel'] as const)('in cache mode %s', (fastPathMode) => {
-    test.each(PATHS)('%s, which is counted and changes no answer', async (_, part, failures) => {
-      const fastPath = { ...NO_FAST_PATH, ...part } as FastPath;
+  describe.each(['first', 'parallel'] as const)('in cache mode %s', (cacheMode) => {
+    test.each(CACHES)('%s, which is counted and changes no answer', async (_, given, failures) => {
+      const cache = given as Cache;
       const { principal, event } = await newRequest();
-      const handler = lambda(() => GOOD, { fastPath, fastPathMode });
+      const handler = lambda(() => GOOD, { cache, cacheMode });
       expect((await ask(handler, event)).status).toBe(201);
-      expect(reports.filter(({ outcome }) => outcome === 'fast_path_failed')).toHaveLength(
-        failures,
-      );
+      expect(reports.filter(({ outcome }) => outcome === 'cache_failed')).toHaveLength(failures);
       expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
       expect(await coinsOf(principal)).toBe(999);
       expect(await markersOf(road.db, principal)).toHaveLength(1);
@@ -243,16 +248,16 @@ describe('a cache that breaks its contract (core 18)', () => {
   });
 
   test('a release that rejects leaves the error of the work as it is', async () => {
-    const fastPath = { ...NO_FAST_PATH, release: rejecting } as FastPath;
+    const cache = { ...NO_CACHE, release: rejecting } as Cache;
     const { event } = await newRequest();
     const handler = lambda(
       () => {
         throw Object.assign(new Error('No'), { statusCode: 403 });
       },
-      { fastPath },
+      { cache },
     );
     expect((await ask(handler, event)).status).toBe(403);
-    expect(reports.map(({ outcome }) => outcome)).toEqual(['fast_path_failed', 'threw']);
+    expect(reports.map(({ outcome }) => outcome)).toEqual(['cache_failed', 'failed']);
   });
 });
 

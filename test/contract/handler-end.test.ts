@@ -5,13 +5,13 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import {
-  type FastPath,
+  type Cache,
   type HttpEvent,
   type HttpResponse,
-  NO_FAST_PATH,
+  type HttpWork,
+  NO_CACHE,
   Problem,
   type Store,
-  type Work,
 } from '../../shared/index.ts';
 import {
   idempotency,
@@ -54,12 +54,12 @@ interface Extras {
   readonly inner?: Step;
   readonly outer?: Step;
   readonly store?: Store<Tx>;
-  readonly fastPath?: FastPath;
+  readonly cache?: Cache;
   /** Told beside `reports`. */
   readonly report?: (told: Report) => void;
 }
 
-function lambda(run: Run, { inner, outer, store, fastPath, ...extras }: Extras = {}): Handler {
+function lambda(run: Run, { inner, outer, store, cache, ...extras }: Extras = {}): Handler {
   const { settings, database } = road.service;
   const report = (told: Report) => {
     reports.push(told);
@@ -72,7 +72,7 @@ function lambda(run: Run, { inner, outer, store, fastPath, ...extras }: Extras =
   stack.use(
     idempotency<Tx>({
       store: store ?? markerStore({ database, ...settings.markers }),
-      fastPath: fastPath ?? NO_FAST_PATH,
+      cache: cache ?? NO_CACHE,
       keyMode: 'required',
       storedBodyBytesMax: 100_000,
       answerMarginMs: 1000,
@@ -99,7 +99,7 @@ const takeOne =
   };
 
 /** What `once` reports of itself has these; the rest says what the handler did. */
-const OUTCOMES_OF_ONCE = ['fresh', 'threw', 'not_found'];
+const OUTCOMES_OF_ONCE = ['committed', 'failed', 'not_found'];
 
 const faults = () =>
   reports
@@ -124,7 +124,7 @@ function expectDone(answer: Awaited<ReturnType<typeof ask>>): void {
 describe('a handler that ends while once is running is answered by once (C84, C137, core 2, core 4, core 16, library S3)', () => {
   /** Runs `run` so that the handler ends while the work stands between its query and COMMIT. */
   async function endingEarly(
-    run: (context: OnceContext<Tx>, work: Work<Tx>, isInside: Promise<void>) => unknown,
+    run: (context: OnceContext<Tx>, work: HttpWork<Tx>, isInside: Promise<void>) => unknown,
     then: () => HttpResponse = () => DONE,
   ) {
     const inside = Promise.withResolvers<void>();
@@ -407,7 +407,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
 });
 
 describe('once runs its work once (C137, library S3)', () => {
-  test.each<[string, (context: OnceContext<Tx>, work: Work<Tx>) => unknown]>([
+  test.each<[string, (context: OnceContext<Tx>, work: HttpWork<Tx>) => unknown]>([
     ['twice in parallel', ({ once }, work) => Promise.all([once(work), once(work)])],
     [
       'twice in parallel, and one is listened to',
@@ -566,7 +566,9 @@ test('a cache that never answers costs no more than the time of the request (cor
   const { event, principal } = await newRequest();
   const never = () => new Promise<never>(() => {});
   const handler = lambda(({ once }) => once(takeOne(principal)), {
-    fastPath: { claim: async () => ({ kind: 'claimed' }), publish: never, release: never },
+    cache: {
+      claim: async () => ({ lookup: { kind: 'claimed' }, publish: never, release: never }),
+    },
   });
   expectDone(answerOf(await handler(event, lambdaContext(3000))));
   await expectCommitted(principal);

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import type { HttpEvent, HttpResponse } from '../../shared/index.ts';
 import { idempotency, type OnceContext, problemResponses } from '../../shared/lambda/index.ts';
 import { markerStore, type Tx } from '../../shared/postgres/index.ts';
-import { createRedis, redisFastPath } from '../../shared/redis/index.ts';
+import { createRedis, redisClaimCache } from '../../shared/redis/index.ts';
 import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
@@ -37,7 +37,7 @@ function takeOne(early: Step, report: () => void = () => {}): Handler {
     requestTimeoutMs: 28_000,
     keyMode: 'required',
     store: markerStore({ database, ...settings.markers }),
-    fastPath: redisFastPath({
+    cache: redisClaimCache({
       redis,
       namespace: TEST_NAMESPACE,
       connectBudgetMs: 20_000,

@@ -6,7 +6,7 @@ import httpJsonBodyParser from '@middy/http-json-body-parser';
 import validator from '@middy/validator';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
-import { type HttpEvent, type HttpResponse, NO_FAST_PATH, Problem } from '../../shared/index.ts';
+import { type HttpEvent, type HttpResponse, NO_CACHE, Problem } from '../../shared/index.ts';
 import {
   idempotency,
   type OnceContext,
@@ -39,7 +39,7 @@ function protection(report: (report: Report) => void = () => {}): Step {
   const { settings, database } = road.service;
   return idempotency<Tx>({
     store: markerStore({ database, ...settings.markers }),
-    fastPath: NO_FAST_PATH,
+    cache: NO_CACHE,
     keyMode: 'required',
     storedBodyBytesMax: 100_000,
     answerMarginMs: 1000,

@@ -3,7 +3,7 @@
  * with the dimensions that AWS documents): it goes off when it must, and stays quiet otherwise.
  */
 import { beforeAll, expect, test } from 'vitest';
-import { emittedBy, fastPathFailure, purgeRun, requestThatEnds, steps } from './support/emitted.ts';
+import { cacheFailure, emittedBy, purgeRun, requestThatEnds, steps } from './support/emitted.ts';
 import { type Alarm, isInAlarm, type Sample } from './support/metrics.ts';
 import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf, type Template } from './support/template.ts';
@@ -87,7 +87,7 @@ test('ApiErrorsAlarm goes off at more than five 5xx in three of five minutes', (
 });
 
 test.each(steps)('FastPathFailuresAlarm goes off when %s fails often', async (step) => {
-  const one = await emittedBy(() => fastPathFailure(step));
+  const one = await emittedBy(() => cacheFailure(step));
   const many = times(11, one).flat();
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many))).toBe(true);
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many.slice(1)))).toBe(false);
@@ -95,16 +95,18 @@ test.each(steps)('FastPathFailuresAlarm goes off when %s fails often', async (st
 });
 
 test('FastPathFailuresAlarm counts all steps together', async () => {
-  const each = await emittedBy(() => steps.forEach((step) => void fastPathFailure(step)));
+  const each = await emittedBy(() => steps.forEach((step) => void cacheFailure(step)));
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
   expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
 });
 
 test('OutcomeUnknownAlarm goes off at one lost answer to COMMIT that could not be found out', async () => {
   const unknown = await emittedBy(() =>
-    requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') }),
+    requestThatEnds({ kind: 'unknown', cause: new Error('lost') }),
   );
-  const other = await emittedBy(() => requestThatEnds({ kind: 'already-exists' }));
+  const other = await emittedBy(() =>
+    requestThatEnds({ kind: 'rejected', code: 'ALREADY_EXISTS' }),
+  );
   expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [unknown])).toBe(true);
   expect(isInAlarm(alarm('OutcomeUnknownAlarm'), [other])).toBe(false);
 });
@@ -116,11 +118,9 @@ test('an alarm of one stage does not look at what another stage emits (deploy E1
     emittedBy(() => purgeRun({ oldestExpiredAgeSeconds: 901, failed: ['markers'] }, stage));
   const fine = (stage: string) => emittedBy(() => purgeRun({}, stage));
   const failures = (stage: string) =>
-    emittedBy(() =>
-      times(11, 'claim' as const).forEach((step) => void fastPathFailure(step, stage)),
-    );
+    emittedBy(() => times(11, 'claim' as const).forEach((step) => void cacheFailure(step, stage)));
   const unknown = (stage: string) =>
-    emittedBy(() => requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') }, stage));
+    emittedBy(() => requestThatEnds({ kind: 'unknown', cause: new Error('lost') }, stage));
 
   for (const [id, emit] of [
     ['OldestExpiredAgeAlarm', late],

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { beforeAll, expect, inject, onTestFinished, test } from 'vitest';
 import type { Mutation } from '../../shared/core/contract.ts';
-import { redisFastPath } from '../../shared/redis/claim-cache.ts';
+import { redisClaimCache } from '../../shared/redis/claim-cache.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import { packagedTemplate } from './support/package-service.ts';
 import { ofType, propertiesOf } from './support/template.ts';
@@ -56,7 +56,7 @@ needsRedis('the deployed user may claim, publish, ask again and release', async 
     onError: (error) => errors.push(error),
   });
   onTestFinished(() => redis.disconnect());
-  const fastPath = redisFastPath({
+  const cache = redisClaimCache({
     redis,
     namespace: await deployedNamespace(),
     connectBudgetMs: 20_000,
@@ -72,15 +72,17 @@ needsRedis('the deployed user may claim, publish, ask again and release', async 
       deadlineMs: Date.now() + 10_000,
     }) as Mutation;
   const done = mutation('done');
-  expect(await fastPath.claim(done)).toEqual({ kind: 'claimed' });
-  await fastPath.publish(done, 'tombstone', Date.now() + 10_000);
-  expect(await fastPath.claim({ ...done, token: randomUUID() })).toMatchObject({
-    kind: 'completed',
+  const claim = await cache.claim(done);
+  expect(claim.lookup).toEqual({ kind: 'claimed' });
+  await claim.publish('tombstone', Date.now() + 10_000);
+  expect(await cache.claim({ ...done, token: randomUUID() })).toMatchObject({
+    lookup: { kind: 'completed' },
   });
   const given = mutation('given up');
-  await fastPath.claim(given);
-  await fastPath.release(given);
-  expect(await fastPath.claim({ ...given, token: randomUUID() })).toEqual({ kind: 'claimed' });
+  await (await cache.claim(given)).release();
+  expect(await cache.claim({ ...given, token: randomUUID() })).toMatchObject({
+    lookup: { kind: 'claimed' },
+  });
   expect(await redis.ping()).toBe('PONG');
   expect(errors).toEqual([]);
 });

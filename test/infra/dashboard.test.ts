@@ -2,8 +2,8 @@
 import { beforeAll, expect, test } from 'vitest';
 import { spec } from './support/check-properties.ts';
 import {
+  cacheFailure,
   emittedBy,
-  fastPathFailure,
   purgeRun,
   requestThatEnds,
   requestWithoutKey,
@@ -35,10 +35,10 @@ beforeAll(async () => {
 async function emitEverything(): Promise<void> {
   emitted = await emittedBy(async () => {
     purgeRun();
-    steps.forEach((step) => void fastPathFailure(step));
+    steps.forEach((step) => void cacheFailure(step));
     requestWithoutKey();
-    await requestThatEnds({ kind: 'unknown-outcome', cause: new Error('lost') });
-    await requestThatEnds({ kind: 'already-exists' });
+    await requestThatEnds({ kind: 'unknown', cause: new Error('lost') });
+    await requestThatEnds({ kind: 'rejected', code: 'ALREADY_EXISTS' });
   });
 }
 

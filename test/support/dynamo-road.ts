@@ -2,7 +2,13 @@
 import * as z from 'zod/mini';
 import { awardBadge } from '../../functions/badges/award-badge.ts';
 import { getBadges } from '../../functions/badges/get-badges.ts';
-import { dynamoWork, type Item, type Proposal, type Reader } from '../../shared/dynamodb/index.ts';
+import {
+  dynamoWork,
+  type Item,
+  type TableReader,
+  type TransactionPlan,
+} from '../../shared/dynamodb/index.ts';
+import type { HttpResponse, Problem } from '../../shared/index.ts';
 import {
   createDynamoService,
   type DynamoService,
@@ -23,7 +29,10 @@ export interface DynamoRoad {
   readonly list: Handler;
   /** A protected handler around any work, for what the real one never does. */
   probe(
-    work: (table: Reader, principal: string) => Promise<Proposal>,
+    work: (
+      table: TableReader,
+      principal: string,
+    ) => Promise<TransactionPlan<HttpResponse | Problem>>,
     service?: DynamoService,
   ): Handler;
   markersOf(principal: string): Promise<Item[]>;

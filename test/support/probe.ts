@@ -1,5 +1,6 @@
 import * as z from 'zod/mini';
-import type { HttpResponse, Work } from '../../shared/index.ts';
+import type { HttpResponse } from '../../shared/index.ts';
+import type { HttpWork } from '../../shared/lambda/index.ts';
 import type { Tx } from '../../shared/postgres/index.ts';
 import type { Handler, Service } from '../../shared/service/index.ts';
 
@@ -11,7 +12,7 @@ export const STORES = ['mutation', 'recordMutation'] as const;
 /** A protected handler around any work, for what the real ones never do. */
 export function probe(
   service: Service,
-  work: (tx: Tx, principal: string) => ReturnType<Work<Tx>>,
+  work: (tx: Tx, principal: string) => ReturnType<HttpWork<Tx>>,
   store: (typeof STORES)[number] = 'mutation',
 ): Handler {
   return service[store]({

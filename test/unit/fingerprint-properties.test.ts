@@ -1,10 +1,11 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { fingerprintOf } from '../../shared/core/fingerprint.ts';
 import { readRequest } from '../../shared/http/request.ts';
+import { requestFingerprint } from '../../shared/http/request-fingerprint.ts';
 import { httpEvent } from '../support/requests.ts';
 
-const ofJson = (rawBody: string) => fingerprintOf('alice', readRequest(httpEvent({ rawBody })));
+const ofJson = (rawBody: string) =>
+  requestFingerprint('alice', readRequest(httpEvent({ rawBody })));
 
 /** JSON as a tree of spellings, so that the same value can be written in many ways. */
 type Node =

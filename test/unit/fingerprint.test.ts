@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { areComparable, canonicalJson, fingerprintOf } from '../../shared/core/fingerprint.ts';
+import { areComparable, canonicalJson } from '../../shared/core/fingerprint.ts';
 import { type HttpEvent, type HttpRequest, readRequest } from '../../shared/http/request.ts';
+import { requestFingerprint } from '../../shared/http/request-fingerprint.ts';
 import { httpEvent, type RequestOptions, restEvent } from '../support/requests.ts';
 
 const JSON_TYPE = 'application/json';
@@ -25,11 +26,11 @@ function of({ principal = 'alice', type = JSON_TYPE, ...parts }: Parts): string 
     header: (name) => (name.toLowerCase() === 'content-type' ? [type] : []),
     body: Buffer.from(parts.body ?? ''),
   };
-  return fingerprintOf(principal, request);
+  return requestFingerprint(principal, request);
 }
 
 const ofJson = (body: string) => of({ body });
-const ofEvent = (event: HttpEvent) => fingerprintOf('alice', readRequest(event));
+const ofEvent = (event: HttpEvent) => requestFingerprint('alice', readRequest(event));
 
 test('a fingerprint is SHA-256 over the version and each part with its length before it', () => {
   const hashed = Buffer.concat([

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readKey, shortHash } from '../../shared/http/key.ts';
+import { shortHash } from '../../shared/core/loggable.ts';
+import { readKey } from '../../shared/http/key.ts';
 import { Problem } from '../../shared/http/problems.ts';
 import { type HttpEvent, readRequest } from '../../shared/http/request.ts';
 import { httpEvent, restEvent } from '../support/requests.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { NO_FAST_PATH } from '../../shared/index.ts';
+import { NO_CACHE } from '../../shared/index.ts';
 import { idempotency, problemResponses } from '../../shared/lambda/index.ts';
 import {
   type MutationParts,
@@ -12,7 +12,7 @@ import { REQUESTS } from '../../shared/service/settings/requests.ts';
 
 const GOOD = {
   store: { begin: async () => ({ kind: 'late' }) },
-  fastPath: NO_FAST_PATH,
+  cache: NO_CACHE,
   keyMode: 'required',
   storedBodyBytesMax: 1000,
   answerMarginMs: 1000,
@@ -28,7 +28,7 @@ describe('idempotency() judges its options when it is made (library S12)', () =>
     expect(made({})).not.toThrow();
     expect(
       made({
-        fastPathMode: 'parallel',
+        cacheMode: 'parallel',
         keyMode: 'optional',
         issuerAliases: { 'https://one.example/': 'one' },
         bodyBytesMax: 1,
@@ -36,21 +36,21 @@ describe('idempotency() judges its options when it is made (library S12)', () =>
         problemBaseUrl: 'https://p.example/',
       }),
     ).not.toThrow();
-    expect(made({ fastPathMode: undefined, stateUrl: undefined })).not.toThrow();
+    expect(made({ cacheMode: undefined, stateUrl: undefined })).not.toThrow();
   });
 
   test.each<[object, RegExp]>([
     [{ keyMode: undefined }, /keyMode must be 'required' or 'optional', and was given undefined/],
     [{ keyMode: 'require' }, /keyMode must be 'required' or 'optional', and was given "require"/],
     [{ keyMode: true }, /keyMode .* was given true/],
-    [{ fastPathMode: 'paralel' }, /fastPathMode must be 'first' or 'parallel'/],
+    [{ cacheMode: 'paralel' }, /cacheMode must be 'first' or 'parallel'/],
     [{ store: undefined }, /store must have the methods begin, and was given undefined/],
     [{ store: {} }, /store .* was given an object without begin \(markerStore/],
     [{ store: new Map() }, /store .* was given a Map without begin/],
     [{ store: Promise.resolve(GOOD.store) }, /store was given a Promise: await it first/],
-    [{ fastPath: undefined }, /fastPath .*NO_FAST_PATH does without Redis/],
-    [{ fastPath: { claim: () => {} } }, /fastPath .* without publish, release/],
-    [{ fastPath: Promise.resolve(NO_FAST_PATH) }, /fastPath was given a Promise/],
+    [{ cache: undefined }, /cache .*NO_CACHE does without Redis/],
+    [{ cache: {} }, /cache .* without claim/],
+    [{ cache: Promise.resolve(NO_CACHE) }, /cache was given a Promise/],
     [{ storedBodyBytesMax: undefined }, /storedBodyBytesMax must be a number above 0/],
     [{ storedBodyBytesMax: '1000' }, /storedBodyBytesMax .* was given a string/],
     [{ bodyBytesMax: 0 }, /bodyBytesMax .* was given 0/],
@@ -104,7 +104,7 @@ describe('the options of a route', () => {
     logger,
     meter: createMeter('test', 'test'),
     store: GOOD.store,
-    fastPath: NO_FAST_PATH,
+    cache: NO_CACHE,
   } as unknown as MutationParts<unknown>;
   const ROUTE = { name: 'spend-coins', body: undefined, stateUrl: '/', run: async () => {} };
   const mutation = (changed: object) => () =>

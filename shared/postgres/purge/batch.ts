@@ -1,5 +1,5 @@
+import { meaningOf } from '../classify-error.ts';
 import { fromMicros, toMicros } from '../microseconds.ts';
-import { meaningOf } from '../sqlstate.ts';
 import type { ExpiringTable, TimeSpan } from './expiring-table.ts';
 
 /** A span that holds about as many rows as were asked for, found by looking ahead. */
@@ -139,5 +139,5 @@ export async function deleteUnlocked(
 /** Did a statement end because it waited for somebody else's lock? */
 export function isWaitTooLong(error: unknown): boolean {
   const meaning = meaningOf(error);
-  return meaning === 'waited' || meaning === 'conflict';
+  return meaning === 'lock-timeout' || meaning === 'conflict';
 }

@@ -1,5 +1,5 @@
 import { ConfigError } from '../../core/config-error.ts';
-import { RESOLVE_MS } from '../../core/contract.ts';
+import { COMMIT_LOOKUP_GRACE_MS } from '../../core/contract.ts';
 import { checkRedisUrl } from '../../core/server-urls.ts';
 import { AWS_REGION, CREDENTIALS, currentCredentials, neededRegion } from './aws.ts';
 import { ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MS } from './requests.ts';
@@ -74,14 +74,14 @@ export const REDIS = judged(TABLE, (given) => {
 export type RedisSettings = NonNullable<Settings<typeof REDIS>>;
 
 function refuseSlowCommands({ commandTimeoutMs, answerMarginMs }: Given): void {
-  const leastMarginMs = RESOLVE_MS + 2 * commandTimeoutMs;
+  const leastMarginMs = COMMIT_LOOKUP_GRACE_MS + 2 * commandTimeoutMs;
   if (answerMarginMs >= leastMarginMs) return;
   const longer =
     leastMarginMs < REQUEST_TIMEOUT_MS
       ? ` Or set BACKSTOP_ANSWER_MARGIN_MS to ${leastMarginMs}.`
       : '';
   throw new ConfigError(
-    `BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is ${commandTimeoutMs}: finding out what became of a lost COMMIT (${RESOLVE_MS}) and two slow commands of Redis take ${leastMarginMs}, more than the ${answerMarginMs} of BACKSTOP_ANSWER_MARGIN_MS, and would outlast the request. Set it to ${Math.floor((answerMarginMs - RESOLVE_MS) / 2)} or less.${longer}`,
+    `BACKSTOP_REDIS_COMMAND_TIMEOUT_MS is ${commandTimeoutMs}: finding out what became of a lost COMMIT (${COMMIT_LOOKUP_GRACE_MS}) and two slow commands of Redis take ${leastMarginMs}, more than the ${answerMarginMs} of BACKSTOP_ANSWER_MARGIN_MS, and would outlast the request. Set it to ${Math.floor((answerMarginMs - COMMIT_LOOKUP_GRACE_MS) / 2)} or less.${longer}`,
   );
 }
 

@@ -45,8 +45,8 @@ export function plainHandler(protection: readonly Step[] = []): Handler {
   return async (event, context) => {
     const response = await handler(event, context);
     // As a function of the product: one line and one metric for each request, replays too.
-    logger.info('request', { function: 'spend-coins', layer: 'handler', outcome: 'fresh' });
-    meter.outcome('handler', 'fresh');
+    logger.info('request', { function: 'spend-coins', layer: 'handler', outcome: 'committed' });
+    meter.outcome('handler', 'committed');
     return response;
   };
 }

@@ -1,6 +1,6 @@
 /** What became of a COMMIT, asked in the very moment in which it happens. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import { lookUpCommit } from '../../../shared/postgres/commit-fate.ts';
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts';
 import { testService } from '../../support/service.ts';
 
@@ -21,7 +21,7 @@ async function fateOf(seenFrom: number) {
     text: `SELECT CASE WHEN nextval('looks') >= $2::int AND $1 IS NOT NULL THEN 7::float8 END`,
     values: [seenFrom],
   };
-  return fateOfCommit(database, mark, committed?.xid ?? '', Date.now() + 5000);
+  return lookUpCommit(database, mark, committed?.xid ?? '', Date.now() + 5000);
 }
 
 test('a COMMIT that the snapshot of the first look has not seen is found by the next look', async () => {
@@ -42,7 +42,7 @@ test('a visible mark is the proof, also of a transaction so old that its status 
   );
   expect(row?.status).toBeNull();
   const mark = { text: 'SELECT 7::float8 WHERE $1 IS NOT NULL', values: [] };
-  expect(await fateOfCommit(database, mark, frozen, Date.now() + 20_000)).toEqual({
+  expect(await lookUpCommit(database, mark, frozen, Date.now() + 20_000)).toEqual({
     kind: 'committed',
     markedAtMs: 7,
   });

@@ -11,9 +11,9 @@ import {
 } from 'vitest';
 import { startPostgres } from '../../../infra/local/postgres.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
-import { fateOfCommit } from '../../../shared/postgres/commit-fate.ts';
+import { lookUpCommit } from '../../../shared/postgres/commit-fate.ts';
 import { migrate } from '../../../shared/postgres/index.ts';
-import { claimMarker, markOfMarker } from '../../../shared/postgres/markers.ts';
+import { claimMarker, proofOfMarker } from '../../../shared/postgres/step-zero.ts';
 import type { Send } from '../../../shared/postgres/transaction.ts';
 import type { Service } from '../../../shared/service/index.ts';
 import {
@@ -295,9 +295,9 @@ describe('the fate of a COMMIT', () => {
   }
 
   async function fate(key: string, claim: Claim, principal = 'fate') {
-    const mark = markOfMarker({ principal, key }, claim);
+    const mark = proofOfMarker({ principal, key }, claim);
     const { database } = service;
-    return (await fateOfCommit(database, mark, claim.xid, Date.now() + 20_000)).kind;
+    return (await lookUpCommit(database, mark, claim.xid, Date.now() + 20_000)).kind;
   }
 
   let service: Service;

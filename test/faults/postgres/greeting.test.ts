@@ -248,7 +248,7 @@ describe('what the client is told', () => {
     const broken = { ...database, pool: undefined as never };
     const store = markerStore({ database: broken, retentionMs: 3_600_000 });
     const begun = await store.begin({ principal: 'p', deadlineMs: Date.now() + 5000 });
-    expect(begun).toMatchObject({ kind: 'threw', error: expect.any(TypeError) });
+    expect(begun).toMatchObject({ kind: 'failed', error: expect.any(TypeError) });
   });
 
   test('a standby is an outage: it is 503, and the reason is in the log', async () => {

@@ -69,11 +69,12 @@ test('a redirect that comes after its claim was given up and released leaves no 
   await path.claim(mutationOf(await requestOn(rig, from))); // Connected.
   await rig.cluster.move(nameOf(request), to);
   from.freeze();
-  expect(await path.claim(mutation)).toEqual({ kind: 'unknown' });
+  const claim = await path.claim(mutation);
+  expect(claim.lookup).toEqual({ kind: 'unknown' });
   // As the redirect of another command with this slot would tell the client.
   const slot = await to.raw.cluster('KEYSLOT', nameOf(request));
   redis.slots[slot] = [new URL(to.url).host];
-  await path.release(mutation);
+  await claim.release();
   expect(failures).toEqual(['claim']);
   from.thaw();
   for (const { url } of [from, to]) await heardFrom(redis, url);
@@ -86,7 +87,7 @@ test('a claim that a node keeps while it connects is not sent once it was given 
   proxy.reset();
   const connecting = proxy.holdAt('hello');
   const request = await requestOn(rig, node);
-  expect(await path.claim(mutationOf(request))).toEqual({ kind: 'unknown' });
+  expect((await path.claim(mutationOf(request))).lookup).toEqual({ kind: 'unknown' });
   await connecting;
   expect(failures).toEqual(['claim']);
   await proxy.pass();
@@ -100,13 +101,14 @@ test('a release waits for a node that is just being connected to', async () => {
   const request = await requestOn(rig, node);
   const mutation = mutationOf(request);
   const lost = proxy.dropAfter('pending');
-  expect(await path.claim(mutation)).toEqual({ kind: 'unknown' });
+  const claim = await path.claim(mutation);
+  expect(claim.lookup).toEqual({ kind: 'unknown' });
   await lost;
   expect(await rig.cluster.read(nameOf(request))).not.toBeNull();
   const connecting = proxy.holdAt('hello');
   const other = path.claim(mutationOf(await requestOn(rig, node)));
   await connecting;
-  const released = path.release(mutation);
+  const released = claim.release();
   await proxy.pass();
   await Promise.all([released, other]);
   expect(failures).toEqual(['claim']);

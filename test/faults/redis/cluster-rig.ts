@@ -44,7 +44,7 @@ export function coldSpender(
     { apiUrl: db.apiUrl },
     { REDIS_URL: cluster.url, BACKSTOP_REDIS_MODE: 'cluster', ...environment },
   );
-  const failures = vi.spyOn(service.meter, 'fastPathFailure');
+  const failures = vi.spyOn(service.meter, 'cacheFailure');
   return { service, spend: service.mutation(spendCoins), failures };
 }
 

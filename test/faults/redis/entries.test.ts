@@ -1,8 +1,8 @@
 /** What stands under a key: its form, its time, its name, and what L1 makes of anything else there. */
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { fingerprintOf } from '../../../shared/core/fingerprint.ts';
 import { readRequest } from '../../../shared/http/request.ts';
+import { requestFingerprint } from '../../../shared/http/request-fingerprint.ts';
 import { ConfigError } from '../../../shared/index.ts';
 import { createRedis } from '../../../shared/redis/index.ts';
 import { createService } from '../../../shared/service/index.ts';
@@ -36,7 +36,7 @@ beforeEach(async () => {
   request = await newRequest(rig);
 });
 
-const printOf = (of: SpendRequest) => fingerprintOf(of.principal, readRequest(httpEvent(of)));
+const printOf = (of: SpendRequest) => requestFingerprint(of.principal, readRequest(httpEvent(of)));
 const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
 describe('every entry ends by itself, at an absolute time (C33)', () => {
@@ -111,10 +111,11 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
     // The pending entry's own second of grace has passed before the command arrives.
     const late = mutation(Date.now() - 700);
     const held = rig.redisProxy.holdAt('pending');
-    expect(await path.claim(late)).toEqual({ kind: 'unknown' });
+    const claim = await path.claim(late);
+    expect(claim.lookup).toEqual({ kind: 'unknown' });
     await held;
     const response = { statusCode: 200, headers: {}, body: '', isBase64Encoded: false };
-    await path.publish(mutation(late.deadlineMs), response, Date.now() + 200);
+    await claim.publish(response, Date.now() + 200);
     expect(failures).toEqual(['claim', 'publish']);
     await eventually(async () => Date.now() > late.deadlineMs + 1100, 'both times past');
     const written = await setsProcessed();

@@ -6,7 +6,7 @@ import { type HttpEvent, type HttpResponse, Problem } from '../../../shared/inde
 import { idempotency, type OnceContext, problemResponses } from '../../../shared/lambda/index.ts';
 import { markerStore } from '../../../shared/postgres/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
-import { createRedis, redisFastPath } from '../../../shared/redis/index.ts';
+import { createRedis, redisClaimCache } from '../../../shared/redis/index.ts';
 import { ANSWER_MARGIN_MS, working } from '../../support/patience.ts';
 import { TEST_NAMESPACE } from '../../support/redis.ts';
 import { answerOf, httpEvent, send } from '../../support/requests.ts';
@@ -250,7 +250,7 @@ function impatient() {
   const { settings, database } = service;
   const redis = createRedis({ url: rig.redisProxy.url, commandTimeoutMs: 5000, onError: () => {} });
   onTestFinished(() => redis.disconnect());
-  const fastPath = redisFastPath({
+  const cache = redisClaimCache({
     redis,
     namespace: TEST_NAMESPACE,
     connectBudgetMs: 20_000,
@@ -265,7 +265,7 @@ function impatient() {
     .use(problemResponses({}) as Step)
     .use(
       idempotency<Tx>({
-        fastPath,
+        cache,
         store,
         keyMode: 'required',
         storedBodyBytesMax: settings.requests.storedBodyBytesMax,

@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import type { FastPath, Mutation } from '../../../shared/core/contract.ts';
-import { createRedis, redisFastPath, redisResponseCache } from '../../../shared/redis/index.ts';
+import type { Cache, Mutation } from '../../../shared/core/contract.ts';
+import { createRedis, redisClaimCache, redisResponseCache } from '../../../shared/redis/index.ts';
 import { createTestDatabase, seedPlayer } from '../../support/database.ts';
 import { send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
@@ -73,8 +73,8 @@ test('an entry of the time before namespaces is a miss (C113)', async () => {
 
 describe('each kind of cache by itself (C113)', () => {
   const common = { connectBudgetMs: 5000, coolDownMs: 1000, onFailure: () => {} };
-  const kinds: [string, (namespace: string, epoch?: number) => FastPath][] = [
-    ['claims', (namespace, epoch = 1) => redisFastPath({ ...common, redis, namespace, epoch })],
+  const kinds: [string, (namespace: string, epoch?: number) => Cache][] = [
+    ['claims', (namespace, epoch = 1) => redisClaimCache({ ...common, redis, namespace, epoch })],
     ...(['record', 'dynamo'] as const).map((store): (typeof kinds)[number] => [
       store,
       (namespace, epoch = 1) => redisResponseCache({ ...common, redis, namespace, epoch, store }),
@@ -89,14 +89,14 @@ describe('each kind of cache by itself (C113)', () => {
   test.each(kinds)('the cache of %s finds nothing of another namespace', async (_kind, make) => {
     const mutation = newMutation();
     const ours = make('shop');
-    await ours.publish(mutation, 'tombstone', Date.now() + 60_000);
+    await (await ours.claim(mutation)).publish('tombstone', Date.now() + 60_000);
     const foreign: [string, number?][] = [['shop', 2], ['shop:1'], ['shop-2'], ['SHOP'], ['*']];
     for (const keyspace of foreign) {
-      const sight = await make(...keyspace).claim({ ...mutation, token: randomUUID() });
-      expect([keyspace, sight.kind]).not.toEqual([keyspace, 'completed']);
+      const { lookup } = await make(...keyspace).claim({ ...mutation, token: randomUUID() });
+      expect([keyspace, lookup.kind]).not.toEqual([keyspace, 'completed']);
     }
     expect(await ours.claim({ ...mutation, token: randomUUID() })).toMatchObject({
-      kind: 'completed',
+      lookup: { kind: 'completed' },
     });
   });
 
@@ -115,7 +115,8 @@ describe('each kind of cache by itself (C113)', () => {
   );
 
   test('a namespace is one part of the key and of an ACL pattern, whatever is in it', async () => {
-    await kinds[0]?.[1]('a:*{b}').publish(newMutation(), 'tombstone', Date.now() + 60_000);
+    const claim = await kinds[0]?.[1]('a:*{b}').claim(newMutation());
+    await claim?.publish('tombstone', Date.now() + 60_000);
     expect((await rig.redis.entry()).key).toBe('a%3A%2A%7Bb%7D:1:idem:user:key');
   });
 });

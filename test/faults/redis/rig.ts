@@ -11,10 +11,10 @@ import {
 } from 'vitest';
 import * as z from 'zod/mini';
 import { spendCoins } from '../../../functions/players/spend-coins.ts';
-import type { FastPath, HttpResponse } from '../../../shared/index.ts';
+import type { Cache, HttpResponse } from '../../../shared/index.ts';
 import type { Tx } from '../../../shared/postgres/transaction.ts';
 import type { RedisClient } from '../../../shared/redis/client.ts';
-import { redisFastPath } from '../../../shared/redis/index.ts';
+import { redisClaimCache } from '../../../shared/redis/index.ts';
 import type { Handler, Service } from '../../../shared/service/index.ts';
 import {
   createTestDatabase,
@@ -85,7 +85,7 @@ export function spender(rig: Rig, environment: Record<string, string> = {}): Spe
     { apiUrl: rig.postgresProxy.url },
     { REDIS_URL: rig.redisProxy.url, ...rig.environment, ...environment },
   );
-  const failures = vi.spyOn(service.meter, 'fastPathFailure');
+  const failures = vi.spyOn(service.meter, 'cacheFailure');
   return { service, spend: service.mutation(spendCoins), failures };
 }
 
@@ -111,7 +111,7 @@ export async function warmSpender(rig: Rig, environment?: Record<string, string>
 }
 
 export interface FastPathOnly {
-  readonly path: FastPath;
+  readonly path: Cache;
   /** The steps that failed, in order. */
   readonly failures: readonly string[];
 }
@@ -120,7 +120,7 @@ export interface FastPathOnly {
 export function fastPathOn(redis: RedisClient): FastPathOnly {
   onTestFinished(() => redis.disconnect());
   const failures: string[] = [];
-  const path = redisFastPath({
+  const path = redisClaimCache({
     redis,
     namespace: TEST_NAMESPACE,
     connectBudgetMs: 1000,

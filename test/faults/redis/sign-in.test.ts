@@ -48,7 +48,7 @@ afterEach(async () => {
 
 function spender(environment: Record<string, string>): Spender {
   const service = testService({ apiUrl: db.apiUrl }, { ...PATIENT, ...environment });
-  const failures = vi.spyOn(service.meter, 'fastPathFailure');
+  const failures = vi.spyOn(service.meter, 'cacheFailure');
   return { service, spend: service.mutation(spendCoins), failures };
 }
 

@@ -1,6 +1,7 @@
 /** Everything that the code emits, by letting it. */
 
-import { NO_FAST_PATH, type Setback, type Store } from '../../../shared/core/contract.ts';
+import { NO_CACHE, type Store } from '../../../shared/core/contract.ts';
+import type { NotCommitted } from '../../../shared/core/outcome.ts';
 import type { Step } from '../../../shared/redis/circuit-breaker.ts';
 import { mutationHandler } from '../../../shared/service/handlers.ts';
 import { createLogger } from '../../../shared/service/logger.ts';
@@ -41,19 +42,19 @@ export function purgeRun(measured: Partial<CleanupMeasured> = {}, stage = STAGE)
   });
 }
 
-export function fastPathFailure(step: Step, stage = STAGE): void {
-  createMeter('backstop', stage).fastPathFailure(step);
+export function cacheFailure(step: Step, stage = STAGE): void {
+  createMeter('backstop', stage).cacheFailure(step);
 }
 
 export function requestWithoutKey(): void {
   createMeter('backstop', STAGE).keyEmpty();
 }
 
-/** A request on the real road, on a store that answers it with this setback. */
-export async function requestThatEnds(setback: Setback, stage = STAGE): Promise<void> {
+/** A request on the real road, on a store that answers it with this outcome. */
+export async function requestThatEnds(outcome: NotCommitted<never>, stage = STAGE): Promise<void> {
   const logger = createLogger('test');
   logger.setLogLevel('SILENT');
-  const store: Store<never> = { begin: async () => setback };
+  const store: Store<never> = { begin: async () => outcome };
   const handler = mutationHandler(
     {
       name: 'measured',
@@ -66,7 +67,7 @@ export async function requestThatEnds(setback: Setback, stage = STAGE): Promise<
       logger,
       meter: createMeter('backstop', stage),
       store,
-      fastPath: NO_FAST_PATH,
+      cache: NO_CACHE,
     },
   );
   await handler(httpEvent({ principal: 'alice', key: newKey(), body: {} }), lambdaContext());

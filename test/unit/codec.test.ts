@@ -1,16 +1,17 @@
 import { describe, expect, test } from 'vitest';
 import { INSUFFICIENT_COINS } from '../../functions/problems.ts';
-import type { StoredResponse } from '../../shared/core/contract.ts';
+import { asFresh, asReplayed, httpCodec, type KeptResponse } from '../../shared/http/codec.ts';
 import { type HttpResponse, Problem } from '../../shared/http/problems.ts';
 import { RESPONSE_BYTES_MAX, toResponse, withHeadersOf } from '../../shared/http/response.ts';
-import { asFresh, asReplayed, toStored } from '../../shared/http/stored-response.ts';
 
 const CAP = 1000;
 const EXPIRES_AT_MS = Date.UTC(2026, 10, 30, 12, 0, 0, 999);
 const EXPIRES = 'Mon, 30 Nov 2026 12:00:00 GMT';
 
-const stored = (response: HttpResponse) => toStored(toResponse(response), CAP) as StoredResponse;
-const replayOf = (response: HttpResponse) => asReplayed(stored(response), EXPIRES_AT_MS);
+const encode = (response: HttpResponse, storedBodyBytesMax: number) =>
+  httpCodec({ storedBodyBytesMax }).encode(response);
+const stored = (response: HttpResponse) => encode(toResponse(response), CAP) as KeptResponse;
+const replayOf = (response: HttpResponse) => asReplayed({ ...stored(response) }, EXPIRES_AT_MS);
 
 describe('what a replay repeats', () => {
   test.each([200, 201, 202, 204, 303, 400, 402, 409])('%i comes back (C25)', (statusCode) => {
@@ -124,7 +125,7 @@ describe('the cap on a stored body', () => {
   });
 
   test('the cap does not mind a body that is missing', () => {
-    expect(toStored({ statusCode: 204 }, 1)).toEqual({
+    expect(encode({ statusCode: 204 }, 1)).toEqual({
       statusCode: 204,
       headers: {},
       body: '',

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { DatabaseError } from 'pg';
 import { describe, expect, test } from 'vitest';
-import { isDefiniteFailure, meaningOf } from '../../shared/postgres/sqlstate.ts';
+import { isDefiniteFailure, meaningOf } from '../../shared/postgres/classify-error.ts';
 
 function databaseError(code: string | undefined, severity = 'ERROR'): DatabaseError {
   return Object.assign(new DatabaseError('message', 1, 'error'), { code, severity });
@@ -9,11 +9,11 @@ function databaseError(code: string | undefined, severity = 'ERROR'): DatabaseEr
 
 describe('the meaning of a code', () => {
   test.each([
-    ['IDM01', 'used'],
-    ['IDM02', 'late'],
+    ['IDM01', 'key-used'],
+    ['IDM02', 'deadline'],
     ['IDM03', 'conflict'],
-    ['55P03', 'waited'],
-    ['57014', 'waited'],
+    ['55P03', 'lock-timeout'],
+    ['57014', 'lock-timeout'],
     ['40001', 'conflict'],
     ['40P01', 'conflict'],
     ['25006', 'connection'],
@@ -45,7 +45,7 @@ describe('the meaning of a code', () => {
 
   test('a second copy of the class, as a bundle may have, is known by its members', () => {
     const copy = Object.assign(new Error('x'), { code: 'IDM01', severity: 'ERROR', routine: 'y' });
-    expect(meaningOf(copy)).toBe('used');
+    expect(meaningOf(copy)).toBe('key-used');
     expect(isDefiniteFailure(copy)).toBe(true);
   });
 });

@@ -1,9 +1,26 @@
+/** Step 0: the first statement of every transaction of ours, whatever the store. */
 import type { QueryResultRow } from 'pg';
 import type { Mutation } from '../core/contract.ts';
-import type { Entered } from './attempt.ts';
-import type { Mark } from './commit-fate.ts';
+import type { CommitProof } from './commit-fate.ts';
 import { toMicros } from './microseconds.ts';
 import type { Send } from './transaction.ts';
+
+/** What step 0 answers. */
+export interface Started {
+  /** The transaction's number, by which its COMMIT can be looked up. */
+  readonly xid: string;
+  /** When step 0 made the claim, if it makes one: microseconds on the server's clock, as decimal text. */
+  readonly claimedAtUs?: string;
+}
+
+/** Claims nothing: it only makes sure that this is a transaction, and that there is time left for it. */
+export async function enterTransaction(send: Send, deadlineServerMs: number): Promise<Started> {
+  const { rows } = await send<Started & QueryResultRow>(
+    'SELECT enter_transaction(to_timestamp($1::float8 / 1000))::text AS xid',
+    [deadlineServerMs],
+  );
+  return rows[0] as Started;
+}
 
 type Identity = Pick<Mutation, 'principal' | 'key'>;
 
@@ -18,20 +35,20 @@ export async function claimMarker(
   send: Send,
   { principal, key }: Identity,
   deadlineServerMs: number,
-): Promise<Entered> {
-  const { rows } = await send<Entered & QueryResultRow>(
+): Promise<Started> {
+  const { rows } = await send<Started & QueryResultRow>(
     `SELECT ${toMicros('claimed_at')}::text AS "claimedAtUs", xid
        FROM claim_marker($1, $2, to_timestamp($3::float8 / 1000))`,
     [principal, key, deadlineServerMs],
   );
-  return rows[0] as Entered;
+  return rows[0] as Started;
 }
 
 /**
  * The row bears the number of the transaction that put it there (its xmin, since the claim never
  * stands behind a savepoint) and the claim's time.
  */
-export function markOfMarker({ principal, key }: Identity, { claimedAtUs }: Entered): Mark {
+export function proofOfMarker({ principal, key }: Identity, { claimedAtUs }: Started): CommitProof {
   return {
     text: `SELECT extract(epoch FROM created_at)::float8 * 1000
              FROM player_mutation_idempotency

@@ -1,21 +1,24 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { StoredResponse } from '../../shared/core/contract.ts';
-import { decodeStored, encodeStored } from '../../shared/http/stored-format.ts';
+import { decodeKept, encodeKept } from '../../shared/core/kept.ts';
+import { httpCodec, type KeptResponse } from '../../shared/http/codec.ts';
 
-const response: StoredResponse = {
+const response: KeptResponse = {
   statusCode: 201,
   headers: { etag: '"2"' },
   body: '{"a":1}',
   isBase64Encoded: false,
 };
 
+const { decode } = httpCodec({ storedBodyBytesMax: 1000 });
+const read = (text: string) => decode(decodeKept(text));
+
 /** Stores keep bytes. */
 const throughBytes = (text: string) => Buffer.from(text, 'utf8').toString('utf8');
 
 test('a response and a tombstone come back as they were', () => {
-  expect(decodeStored(encodeStored(response))).toEqual(response);
-  expect(decodeStored(encodeStored('tombstone'))).toBe('tombstone');
+  expect(read(encodeKept(response))).toEqual(response);
+  expect(decodeKept(encodeKept('tombstone'))).toBe('tombstone');
 });
 
 test('any text of JavaScript’s comes back, NUL and half a surrogate pair included', () => {
@@ -23,17 +26,17 @@ test('any text of JavaScript’s comes back, NUL and half a surrogate pair inclu
   fc.assert(
     fc.property(fc.string({ unit }), (body) => {
       const kept = { ...response, body };
-      expect(decodeStored(throughBytes(encodeStored(kept)))).toEqual(kept);
+      expect(decodeKept(throughBytes(encodeKept(kept)))).toEqual(kept);
     }),
   );
   const body = `\0\ud800${String.fromCharCode(...Array(256).keys())}`;
-  expect(encodeStored({ ...response, body })).not.toContain('\0');
+  expect(encodeKept({ ...response, body })).not.toContain('\0');
 });
 
 test('a text that is cut off anywhere cannot be read', () => {
-  const text = encodeStored(response);
+  const text = encodeKept(response);
   for (let length = 0; length < text.length; length++) {
-    expect(decodeStored(text.slice(0, length))).toBeUndefined();
+    expect(decodeKept(text.slice(0, length))).toBeUndefined();
   }
 });
 
@@ -51,7 +54,7 @@ test.each([
   '{"v":"1","response":"tombstone"}',
   '{"response":"tombstone"}',
 ])('%s cannot be read', (text) => {
-  expect(decodeStored(text)).toBeUndefined();
+  expect(read(text)).toBeUndefined();
 });
 
 test.each([
@@ -71,5 +74,5 @@ test.each([
   ['headers', { ETag: '"1"' }],
   ['headers', { etag: '"1"\r\nset-cookie: a=1' }],
 ])('a response whose %s is %j cannot be read (core 22)', (member, value) => {
-  expect(decodeStored(encodeStored({ ...response, [member]: value }))).toBeUndefined();
+  expect(decodeKept(encodeKept({ ...response, [member]: value }))).toBeUndefined();
 });
