@@ -74,5 +74,5 @@ test.each([
   ['headers', { ETag: '"1"' }],
   ['headers', { etag: '"1"\r\nset-cookie: a=1' }],
 ])('a response whose %s is %j cannot be read (core 22)', (member, value) => {
-  expect(decodeKept(encodeKept({ ...response, [member]: value }))).toBeUndefined();
+  expect(read(encodeKept({ ...response, [member]: value }))).toBeUndefined();
 });
