@@ -1,8 +1,5 @@
-import { deployedMigration } from '../../shared/index.ts';
+import { deployedMigration } from '../../shared/service/index.ts';
+import { migrateAll } from './migrations.ts';
 
-/**
- * Called by CloudFormation at deployment (infra/migrations.yml), or by hand with any event.
- * The deployed package keeps the folders of the repository, so that the `.sql` files are found
- * from both.
- */
-export const handler = deployedMigration(`${import.meta.dirname}/../../shared/postgres/migrations`);
+/** Called by CloudFormation at deployment (infra/migrations.yml), or by hand with any event. */
+export const handler = deployedMigration(migrateAll);

@@ -1,5 +1,5 @@
 import { Client, escapeIdentifier } from 'pg';
-import { migrate } from '../../shared/postgres/migrate.ts';
+import { migrateAll } from '../../functions/operations/migrations.ts';
 import type { Part } from './services.ts';
 
 /** The same database for the API, for the purge, and for the one who migrates. */
@@ -24,7 +24,7 @@ export async function prepareDatabase(
     postgres.from === 'local'
       ? await createDatabase(postgres.url)
       : { api: postgres.url, purge: postgres.url, admin: postgres.url };
-  await migrate(urls.admin);
+  await migrateAll(urls.admin);
   await withClient(urls.admin, seedPlayers);
   if (postgres.from === 'environment') {
     await withClient(postgres.url, (client) => limitOwnRole(client, log));

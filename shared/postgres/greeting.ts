@@ -184,23 +184,19 @@ export interface Needs {
   readonly tables: Readonly<Record<string, readonly string[]>>;
   /** Functions with their argument types, such as `claim_marker(text, text, timestamptz)`. */
   readonly functions?: readonly string[];
-  /** The migration that brought what is named here. */
+  /** The migration that brings what is named here. */
   readonly migration: string;
-  /** Functions that a later migration made anew: a condition on their row in pg_proc shows it. */
-  readonly renewed?: Readonly<
-    Record<string, { readonly shownBy: string; readonly migration: string }>
-  >;
 }
 
 /** Asks for rights in the catalogs, where what is not there is NULL and no error. */
-export function needsPart(name: string, needs: Needs): GreetingPart {
+export function needsPart(name: string, { migration, ...needs }: Needs): GreetingPart {
   const wanted = wantedBy(needs);
   return {
     name,
     sql: () => `ARRAY[${wanted.map(({ sql }) => sql).join(', ')}]`,
     judge: (answer) => {
       const missing = new Set<string>();
-      return wanted.flatMap(({ on, right, migration }, n): Unfit[] => {
+      return wanted.flatMap(({ on, right }, n): Unfit[] => {
         const isGranted = (answer as (boolean | null)[])[n];
         if (isGranted || missing.has(on)) return [];
         if (isGranted === false) return [{ kind: 'right', right, on }];
@@ -211,23 +207,15 @@ export function needsPart(name: string, needs: Needs): GreetingPart {
   };
 }
 
-function wantedBy({ tables, functions = [], migration, renewed = {} }: Needs) {
+function wantedBy({ tables, functions = [] }: Omit<Needs, 'migration'>) {
   return [
     ...Object.entries(tables).flatMap(([on, rights]) =>
-      rights.map((right) => ({ on, right, migration, sql: tableRight(on, right) })),
+      rights.map((right) => ({ on, right, sql: tableRight(on, right) })),
     ),
     ...functions.map((on) => ({
       on,
       right: 'EXECUTE',
-      migration,
       sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`,
-    })),
-    ...Object.entries(renewed).map(([on, { shownBy, migration }]) => ({
-      on: `this release's ${on}`,
-      right: 'EXECUTE',
-      migration,
-      // True also where there is none at all: that is said above.
-      sql: `nullif(coalesce((SELECT ${shownBy} FROM pg_proc WHERE oid = to_regprocedure('${on}')), true), false)`,
     })),
   ];
 }
@@ -319,7 +307,7 @@ function describe(one: Unfit, server: ServerAnswer, { sources, schemas }: Causes
       return `${one.name} is ${value}, so ${one.why}. ${mend}`;
     }
     case 'missing': {
-      const schema = schemas[bareName(one.object)]; // An older one, or a row, has no other place.
+      const schema = schemas[bareName(one.object)]; // A row has no other place.
       const hint =
         schema === undefined
           ? `Run migrate(databaseUrl) (migration ${one.migration}).`

@@ -30,16 +30,11 @@ export function markerStore({ database, retentionMs }: MarkerStoreOptions): Stor
   };
 }
 
-const CLAIM = 'claim_marker(text, text, timestamptz)';
-
 /** What the store needs of the schema and its role. */
 const MARKER_NEEDS = needsPart('markers', {
   tables: { player_mutation_idempotency: ['SELECT', 'INSERT'] },
-  functions: ['enter_transaction(timestamptz)', CLAIM],
-  migration: '0001_tables',
-  renewed: {
-    [CLAIM]: { shownBy: `'claimed_at' = ANY (proargnames)`, migration: '0006_commit_proof' },
-  },
+  functions: ['enter_transaction(timestamptz)', 'claim_marker(text, text, timestamptz)'],
+  migration: '0001_markers',
 });
 
 function planOf(

@@ -28,11 +28,11 @@ export function promiseRetention(database: Database, table: string, retentionMs:
 /** The purge sweeps what has a row. */
 function rowOf(table: string) {
   const object = `the row of ${table} in idempotency_retentions`;
-  return { object, migration: '0007_retentions' };
+  return { object, migration: '0003_retentions' };
 }
 
 const PROMISE_NEEDS = needsPart('promises', {
   tables: {},
   functions: ['promise_retention(text, bigint)'],
-  migration: '0007_retentions',
+  migration: '0003_retentions',
 });

@@ -8,7 +8,7 @@ import { hasRested } from './pool.ts';
 import { answeredAtOnce } from './silence.ts';
 import type { Statement } from './transaction.ts';
 
-/** What `claim_record` answers; see 0008_records_and_grants.sql. */
+/** What `claim_record` answers; see 0002_records.sql. */
 export interface RecordClaim extends QueryResultRow {
   readonly outcome: 'claimed' | 'completed' | 'mismatch' | 'unreadable' | 'leased';
   readonly id: string;
@@ -74,8 +74,7 @@ export const RECORD_NEEDS = needsPart('records', {
     'claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)',
     PUBLISH,
   ],
-  migration: '0004_records',
-  renewed: { [PUBLISH]: { shownBy: 'prosecdef', migration: '0008_records_and_grants' } },
+  migration: '0002_records',
 });
 
 /** Where `publish_record` is: it is called after the work, which may have changed the search_path. */

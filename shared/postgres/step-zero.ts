@@ -29,7 +29,7 @@ type Identity = Pick<Mutation, 'principal' | 'key'>;
  * Waits for a transaction that holds the same key, up to the deadline.
  *
  * @throws DatabaseError IDM01 when the key was used up, IDM02 past the deadline,
- * 55P03 or 57014 when another request still holds the key; see 0001_tables.sql.
+ * 55P03 or 57014 when another request still holds the key; see 0001_markers.sql.
  */
 export async function claimMarker(
   send: Send,

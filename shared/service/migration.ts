@@ -1,7 +1,7 @@
 /** The composition root of the migrations at deployment. */
 import type { Context } from 'aws-lambda';
+import { withTimeout } from '../core/timeout.ts';
 import { allowIamLogins } from '../postgres/iam-logins.ts';
-import { migrate } from '../postgres/migrate.ts';
 import { createLogger } from './logger.ts';
 import { answerCloudFormation, readCustomResourceRequest } from './migration/custom-resource.ts';
 import { readMasterSecret } from './migration/master-secret.ts';
@@ -15,6 +15,9 @@ export interface Migrated {
   /** The database roles that log in with IAM tokens; none outside of RDS. */
   readonly iamLogins: readonly string[];
 }
+
+/** Brings the database to the schema of this release; `migrate` for each folder, in order. */
+export type Migrate = (databaseUrl: string, log: (line: string) => void) => Promise<string[]>;
 
 export type MigrationHandler = (
   event: unknown,
@@ -30,25 +33,24 @@ const NOTHING: Migrated = { applied: [], iamLogins: [] };
  * Migrates when CloudFormation asks for it, and answers it whatever happens; when invoked by
  * hand, answers the caller, and throws. A Delete drops nothing.
  *
- * @param directory of the `.sql` files.
  * @param readSettings when called, so that CloudFormation hears of a wrong configuration too.
  */
 export function createMigration(
-  directory: string,
+  migrate: Migrate,
   readSettings: () => MigrationSettings,
 ): MigrationHandler {
   const logger = createLogger('backstop-migrate');
   const migrateNow = async (limitMs: number): Promise<Migrated> => {
     const { databaseUrl, secretArn } = readSettings();
     const url = sessionUrl(databaseUrl, await readMasterSecret(secretArn), limitMs);
-    const applied = await migrate(url, { directory, log: (line) => logger.info(line) });
+    const applied = await migrate(url, (line) => logger.info(line));
     const migrated = { applied, iamLogins: await allowIamLogins(url) };
     logger.info('migrated', migrated);
     return migrated;
   };
   return async (event, context) => {
     const limitMs = context.getRemainingTimeInMillis() - ANSWER_MARGIN_MS;
-    const run = () => within(limitMs, migrateNow(limitMs));
+    const run = () => withTimeout(migrateNow(limitMs), limitMs, () => notFinished(limitMs));
     const request = readCustomResourceRequest(event);
     if (!request) return run();
     const outcome = request.RequestType === 'Delete' ? NOTHING : await run().catch(asError);
@@ -66,30 +68,14 @@ function asError(reason: unknown): Error {
   return reason instanceof Error ? reason : new Error(String(reason));
 }
 
-/** @throws Error that says so, when it takes longer. */
-async function within<T>(limitMs: number, work: Promise<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
+function notFinished(limitMs: number): Error {
   const seconds = Math.round(limitMs / 1000);
-  const timer = setTimeout(
-    () =>
-      reject(
-        new Error(
-          `Not finished after ${seconds} s, so what was not committed is rolled back. Deploy again, or let someone run the migrations who has the time.`,
-        ),
-      ),
-    limitMs,
+  return new Error(
+    `Not finished after ${seconds} s, so what was not committed is rolled back. Deploy again, or let someone run the migrations who has the time.`,
   );
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** The migrations of this deployment, from the function's environment. */
-export function deployedMigration(directory: string): MigrationHandler {
-  return createMigration(
-    directory,
-    () => readSettings('migration', processEnvironment()).migration,
-  );
+export function deployedMigration(migrate: Migrate): MigrationHandler {
+  return createMigration(migrate, () => readSettings('migration', processEnvironment()).migration);
 }

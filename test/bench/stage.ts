@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import pg from 'pg';
+import { migrateAll } from '../../functions/operations/migrations.ts';
 import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
-import { migrate } from '../../shared/postgres/migrate.ts';
 
 /** A PostgreSQL of the bench's own, migrated. */
 export interface Stage {
@@ -18,7 +18,7 @@ export async function openStage(): Promise<Stage> {
   const settings = { shared_buffers: '512MB', max_wal_size: '8GB', checkpoint_timeout: '30min' };
   const server = await startPostgres({ runDir: folder.path, settings });
   const clients: pg.Client[] = [];
-  await migrate(server.url);
+  await migrateAll(server.url);
   return {
     url: server.url,
     connect: async () => {

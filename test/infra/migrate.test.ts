@@ -3,33 +3,43 @@
  * Secrets Manager (its one call, as the SDK sends it) and one for the URL that CloudFormation
  * waits at.
  */
-import { readdirSync } from 'node:fs';
 import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import pg from 'pg';
 import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
+import { migrateAll } from '../../functions/operations/migrations.ts';
+import { projectFolder } from '../../infra/local/project.ts';
 import { allowIamLogins } from '../../shared/postgres/iam-logins.ts';
-import { createMigration } from '../../shared/service/index.ts';
+import { migrate } from '../../shared/postgres/migrate.ts';
 import { sessionUrl } from '../../shared/service/migration/session-url.ts';
+import { createMigration, type Migrate } from '../../shared/service/migration.ts';
 import { openSession } from '../support/database.ts';
 import { eventually } from '../support/waiting.ts';
-import { MIGRATIONS, secretsManager } from './support/deployment.ts';
+import { FOLDERS, LIBRARY, migrationsIn, secretsManager } from './support/deployment.ts';
 import { createEmptyDatabase, type EmptyDatabase } from './support/empty-database.ts';
 import { serveHttp } from './support/http-server.ts';
 
 const SECRET_ARN = 'arn:aws:secretsmanager:eu-central-1:123456789012:secret:master';
-/** Their names, in order. */
-const ALL = readdirSync(MIGRATIONS)
-  .map((file) => basename(file, '.sql'))
-  .sort();
+const OURS = migrationsIn(FOLDERS[0]);
+const THE_SERVICES = migrationsIn(FOLDERS[1]);
+const ALL = [...OURS, ...THE_SERVICES];
+const OWN = {
+  directory: join(projectFolder, FOLDERS[1]),
+  migrationsTable: 'service_migrations',
+};
 
 afterEach(() => vi.unstubAllEnvs());
 
 const context = { getRemainingTimeInMillis: () => 60_000 };
 
-function migrationOf(db: Pick<EmptyDatabase, 'bareUrl'>, directory = MIGRATIONS) {
-  return createMigration(directory, () => ({ databaseUrl: db.bareUrl, secretArn: SECRET_ARN }));
+function migrationOf(db: Pick<EmptyDatabase, 'bareUrl'>, migrate: Migrate = migrateAll) {
+  return createMigration(migrate, () => ({ databaseUrl: db.bareUrl, secretArn: SECRET_ARN }));
+}
+
+/** The library's migrations alone, from another folder. */
+function from(directory: string): Migrate {
+  return (url, log) => migrate(url, { directory, log });
 }
 
 function request(type: 'Create' | 'Update' | 'Delete', responseUrl: string) {
@@ -77,10 +87,10 @@ test('one of two migrations at once applies everything, the other nothing, and b
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
   const waiting = await cloudFormation();
-  const migrate = migrationOf(db);
+  const run = migrationOf(db);
   const both = await Promise.all([
-    migrate(request('Create', waiting.url), context),
-    migrate(request('Create', waiting.url), context),
+    run(request('Create', waiting.url), context),
+    run(request('Create', waiting.url), context),
   ]);
   expect(both.map(({ applied }) => applied.length).sort()).toEqual([0, ALL.length]);
   expect(waiting.answers().map(({ Status }) => Status)).toEqual(['SUCCESS', 'SUCCESS']);
@@ -89,9 +99,9 @@ test('one of two migrations at once applies everything, the other nothing, and b
 test('any event sent by hand migrates and answers what was done, and nothing the second time', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
-  const migrate = migrationOf(db);
-  expect(await migrate({}, context)).toEqual({ applied: ALL, iamLogins: [] });
-  expect(await migrate({}, context)).toEqual({ applied: [], iamLogins: [] });
+  const run = migrationOf(db);
+  expect(await run({}, context)).toEqual({ applied: ALL, iamLogins: [] });
+  expect(await run({}, context)).toEqual({ applied: [], iamLogins: [] });
 });
 
 test('an older release finds a newer schema and leaves it alone: a rollback succeeds', async () => {
@@ -99,20 +109,20 @@ test('an older release finds a newer schema and leaves it alone: a rollback succ
   await secretsManager(db.master);
   await migrationOf(db)({}, context);
   const older = await copyOfMigrations();
-  await rm(join(older, `${ALL.at(-1)}.sql`));
+  await rm(join(older, `${OURS.at(-1)}.sql`));
   const waiting = await cloudFormation();
-  await migrationOf(db, older)(request('Update', waiting.url), context);
+  await migrationOf(db, from(older))(request('Update', waiting.url), context);
   expect(waiting.answers()).toMatchObject([{ Status: 'SUCCESS' }]);
   expect(await db.sql('SELECT name FROM backstop_migrations ORDER BY name')).toEqual(
-    ALL.map((name) => ({ name })),
+    OURS.map((name) => ({ name })),
   );
 });
 
 test('both roles of the service log in with tokens where there is a role rds_iam', async () => {
   const db = await createEmptyDatabase();
   await secretsManager(db.master);
-  const migrate = migrationOf(db);
-  await migrate({}, context);
+  const run = migrationOf(db);
+  await run({}, context);
   await db.sql('CREATE ROLE rds_iam');
   onTestFinished(async () => {
     await db.sql('DROP ROLE rds_iam');
@@ -121,7 +131,57 @@ test('both roles of the service log in with tokens where there is a role rds_iam
   // At once, since deployments may be.
   const all = await Promise.all(Array.from({ length: 10 }, () => allowIamLogins(db.adminUrl)));
   expect(all).toEqual(all.map(() => iamLogins));
-  expect(await migrate({}, context)).toEqual({ applied: [], iamLogins });
+  expect(await run({}, context)).toEqual({ applied: [], iamLogins });
+});
+
+test("the library's tables and the service's are recorded apart, and the library is whole alone", async () => {
+  const db = await createEmptyDatabase();
+  const tables = async () => {
+    const rows = await db.sql<{ name: string }>(
+      `SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' ORDER BY 1`,
+    );
+    return rows.map(({ name }) => name);
+  };
+  expect(await migrate(db.adminUrl)).toEqual(OURS);
+  const library = [
+    'backstop_migrations',
+    'idempotency_records',
+    'idempotency_retentions',
+    'player_mutation_idempotency',
+  ];
+  expect(await tables()).toEqual(library);
+  expect(await migrateAll(db.adminUrl)).toEqual(THE_SERVICES);
+  const service = ['players', 'products', 'purchases', 'service_migrations'];
+  expect(await tables()).toEqual([...library, ...service].sort());
+  expect(await db.sql('SELECT name FROM service_migrations ORDER BY name')).toEqual(
+    THE_SERVICES.map((name) => ({ name })),
+  );
+});
+
+test('a database of an earlier release is refused with what to do, and nothing in it is changed', async () => {
+  const db = await createEmptyDatabase();
+  // As that release left it.
+  await db.sql(`CREATE TABLE backstop_migrations
+    (id serial PRIMARY KEY, name varchar(255) NOT NULL, run_on timestamp NOT NULL)`);
+  await db.sql(`INSERT INTO backstop_migrations (name, run_on)
+    SELECT name, now() FROM unnest(ARRAY['0001_tables', '0002_roles', '0003_autovacuum']) AS name`);
+  const contents = () =>
+    db.sql(`SELECT relname, relkind, pg_relation_filenode(oid) FROM pg_class
+             WHERE relnamespace = 'public'::regnamespace ORDER BY 1`);
+  const before = await contents();
+  await expect(migrateAll(db.adminUrl)).rejects.toThrow(
+    /backstop_migrations lists 0001_tables.*nothing was changed: migrate an empty database/,
+  );
+  await expect(migrate(db.adminUrl, OWN)).rejects.toThrow('nothing was changed');
+  expect(await contents()).toEqual(before);
+  expect(await db.sql('SELECT name FROM backstop_migrations')).toHaveLength(3);
+});
+
+test("one's own migrations without a table of their own are refused before anything is done", async () => {
+  const nowhere = 'postgres://127.0.0.1:9/backstop';
+  await expect(migrate(nowhere, { directory: OWN.directory })).rejects.toThrow(
+    /there is no 0001_markers\.sql in .*functions\/migrations; pass .*\{ migrationsTable \}/,
+  );
 });
 
 test('a migration that fails is rolled back, and CloudFormation is told why', async () => {
@@ -133,13 +193,13 @@ test('a migration that fails is rolled back, and CloudFormation is told why', as
     'CREATE TABLE half (id int);\nSELECT no_such_column FROM half;\n',
   );
   const waiting = await cloudFormation();
-  await migrationOf(db, broken)(request('Update', waiting.url), context);
+  await migrationOf(db, from(broken))(request('Update', waiting.url), context);
   const [answer] = waiting.answers();
   expect(answer.Status).toBe('FAILED');
   expect(answer.Reason).toContain('column "no_such_column" does not exist');
   expect(await db.sql(`SELECT to_regclass('half') AS half`)).toEqual([{ half: null }]);
   // By hand it is the caller who hears it.
-  await expect(migrationOf(db, broken)({}, context)).rejects.toThrow('no_such_column');
+  await expect(migrationOf(db, from(broken))({}, context)).rejects.toThrow('no_such_column');
 });
 
 test('a login that fails is reported, and the password is not', async () => {
@@ -181,10 +241,10 @@ test('a secret that cannot be reached is FAILED, with the secret and what is nee
 
 test('a wrong configuration reaches CloudFormation too', async () => {
   const waiting = await cloudFormation();
-  const migrate = createMigration(MIGRATIONS, () => {
+  const run = createMigration(migrateAll, () => {
     throw new Error('MIGRATE_SECRET_ARN is not set');
   });
-  await migrate(request('Create', waiting.url), context);
+  await run(request('Create', waiting.url), context);
   expect(waiting.answers()).toMatchObject([
     { Status: 'FAILED', Reason: 'MIGRATE_SECRET_ARN is not set' },
   ]);
@@ -209,7 +269,7 @@ test('a migration that takes longer than the function may is ended by the server
   const waiting = await cloudFormation();
   // Two seconds, beside what is kept free for the answer.
   const short = { getRemainingTimeInMillis: () => 32_000 };
-  await migrationOf(db, slow)(request('Update', waiting.url), short);
+  await migrationOf(db, from(slow))(request('Update', waiting.url), short);
   const [answer] = waiting.answers();
   expect(answer.Status).toBe('FAILED');
   expect(answer.Reason).toMatch(/statement timeout|Not finished after 2 s/);
@@ -230,7 +290,7 @@ test('a lock that another deployment holds for too long is answered FAILED too',
   await gate.query('SELECT pg_advisory_lock(1)');
   await writeFile(join(slow, '0000_slow.sql'), 'SELECT pg_advisory_xact_lock(1);\n');
   const waiting = await cloudFormation();
-  const first = migrationOf(db, slow)({}, context);
+  const first = migrationOf(db, from(slow))({}, context);
   await eventually(async () => {
     const blocked = await db.sql(
       `SELECT FROM pg_stat_activity
@@ -239,10 +299,10 @@ test('a lock that another deployment holds for too long is answered FAILED too',
     return blocked.length === 1;
   }, 'the first, at the gate');
   const short = { getRemainingTimeInMillis: () => 31_000 };
-  await migrationOf(db, slow)(request('Create', waiting.url), short);
+  await migrationOf(db, from(slow))(request('Create', waiting.url), short);
   expect(waiting.answers()).toMatchObject([{ Status: 'FAILED' }]);
   await gate.query('SELECT pg_advisory_unlock(1)');
-  expect(await first).toMatchObject({ applied: ['0000_slow', ...ALL] });
+  expect(await first).toMatchObject({ applied: ['0000_slow', ...OURS] });
 });
 
 test('an answer that does not get through is sent again, and then the invocation fails', async () => {
@@ -258,6 +318,6 @@ test('an answer that does not get through is sent again, and then the invocation
 async function copyOfMigrations(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'backstop-migrations-'));
   onTestFinished(() => rm(directory, { recursive: true }));
-  await cp(MIGRATIONS, directory, { recursive: true });
+  await cp(LIBRARY, directory, { recursive: true });
   return directory;
 }

@@ -9,6 +9,7 @@ import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { copyProject } from '../local/fixtures/project-copy.ts';
 import { checkProperties } from './support/check-properties.ts';
 import { checkReferences } from './support/check-references.ts';
+import { FOLDERS, migrationsIn } from './support/deployment.ts';
 import { packagedTemplate, runPackage } from './support/package-service.ts';
 import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
 
@@ -221,10 +222,15 @@ test('the migrations are called again when they change, or the database does', a
   onTestFinished(() => project.remove());
   const hashOf = createRequire(import.meta.url)(join(project.folder, 'infra/migrations-hash.cjs'));
   expect(hashOf()).toBe(Hash);
-  await appendFile(join(project.folder, 'shared/postgres/migrations/0002_roles.sql'), ' ');
-  const changed = hashOf();
-  await writeFile(join(project.folder, 'shared/postgres/migrations/0099_more.sql'), '');
-  expect(new Set([Hash, changed, hashOf()]).size).toBe(3);
+  const hashes = new Set([Hash]);
+  for (const folder of FOLDERS) {
+    const file = `${migrationsIn(folder)[0]}.sql`;
+    await appendFile(join(project.folder, folder, file), ' ');
+    hashes.add(hashOf());
+    await writeFile(join(project.folder, folder, '0099_more.sql'), '');
+    hashes.add(hashOf());
+  }
+  expect(hashes.size).toBe(5);
 });
 
 test('no log is kept for ever', async () => {

@@ -37,7 +37,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'claim-answers',
     fault: 'a used key answers nothing instead of raising',
-    file: 'shared/postgres/migrations/0006_commit_proof.sql',
+    file: 'shared/postgres/migrations/0001_markers.sql',
     from: `  IF claimed_at IS NULL THEN
     RAISE EXCEPTION 'claim_marker: this key was used before' USING ERRCODE = 'IDM01';
   END IF;`,
@@ -47,7 +47,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-deferrable-guard',
     fault: 'the claim runs outside its transaction',
-    file: 'shared/postgres/migrations/0001_tables.sql',
+    file: 'shared/postgres/migrations/0001_markers.sql',
     from: `IF current_setting('transaction_deferrable') <> 'on' THEN`,
     to: 'IF false THEN',
     tests: [CONNECTION, CLAIM],
@@ -56,7 +56,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-deadline-in-claim',
     fault: 'a frozen request claims after its deadline',
-    file: 'shared/postgres/migrations/0001_tables.sql',
+    file: 'shared/postgres/migrations/0001_markers.sql',
     from: 'IF left_ms <= 0 THEN',
     to: 'IF false THEN',
     tests: [CLAIM],
@@ -65,7 +65,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'no-lock-timeout',
     fault: 'waiting for the owner has no end of its own',
-    file: 'shared/postgres/migrations/0001_tables.sql',
+    file: 'shared/postgres/migrations/0001_markers.sql',
     from: `  PERFORM set_config('lock_timeout', greatest(1, floor(left_ms))::bigint::text, true);`,
     to: '',
     tests: [CLAIM],
@@ -273,7 +273,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'publish-unguarded',
     fault: 'an owner that was overtaken publishes all the same',
-    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
+    file: 'shared/postgres/migrations/0002_records.sql',
     from: "WHERE id = p_id AND lease_owner = p_owner AND status = 'in_progress'",
     to: 'WHERE id = p_id',
     tests: [RECORDS],
@@ -291,7 +291,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'steal-without-swap',
     fault: 'two thieves both win',
-    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
+    file: 'shared/postgres/migrations/0002_records.sql',
     from: `
        AND r.lease_owner = found_record.lease_owner
        AND (r.lease_owner = p_owner OR r.lease_expires_at < clock_timestamp())`,
@@ -503,7 +503,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'promise-lowers',
     fault: 'a connection with a shorter retention lowers what was promised',
-    file: 'shared/postgres/migrations/0007_retentions.sql',
+    file: 'shared/postgres/migrations/0003_retentions.sql',
     from: `UPDATE idempotency_retentions SET retention_ms = p_retention_ms
    WHERE table_name = p_table AND retention_ms < p_retention_ms;`,
     to: `UPDATE idempotency_retentions SET retention_ms = p_retention_ms
@@ -615,13 +615,13 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'one message names all|its stores use',
   },
   {
-    id: 'older-schema-unseen',
-    fault: 'a function of an older release passes for this one’s',
+    id: 'missing-function-unseen',
+    fault: 'a schema without a function that is called passes',
     file: 'shared/postgres/greeting.ts',
-    from: "to_regprocedure('${on}')), true), false)`",
-    to: "to_regprocedure('${on}')), true), NULL)`",
+    from: "sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`",
+    to: 'sql: `true`',
     tests: [GREETING],
-    name: 'older schema',
+    name: 'lacks functions',
   },
   {
     id: 'late-store-ungreeted',
@@ -644,7 +644,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'anybody-publishes',
     fault: 'a role that may only read the records completes those of others',
-    file: 'shared/postgres/migrations/0008_records_and_grants.sql',
+    file: 'shared/postgres/migrations/0002_records.sql',
     from: "IF NOT has_table_privilege(session_user, 'idempotency_records', 'UPDATE') THEN",
     to: 'IF false THEN',
     tests: ['test/integration/role-and-path.test.ts'],

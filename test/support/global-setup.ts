@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { migrateAll } from '../../functions/operations/migrations.ts';
 import { environment, forgetPostgresVariables } from '../../infra/local/environment.ts';
 import {
   type Part,
@@ -16,7 +17,6 @@ import {
   type Services,
   startServices,
 } from '../../infra/local/services.ts';
-import { migrate } from '../../shared/postgres/migrate.ts';
 import type { Containers } from './containers.ts';
 import { partsInContainers } from './sources.ts';
 import { ROLE_PASSWORD, TEMPLATE, urlOf } from './urls.ts';
@@ -104,7 +104,7 @@ async function createTemplate(adminUrl: string): Promise<void> {
   try {
     await admin.query(`DROP DATABASE IF EXISTS ${TEMPLATE} WITH (FORCE)`);
     await admin.query(`CREATE DATABASE ${TEMPLATE}`);
-    await migrate(urlOf(adminUrl, { database: TEMPLATE }));
+    await migrateAll(urlOf(adminUrl, { database: TEMPLATE }));
     for (const role of ['backstop_api', 'backstop_purge']) {
       await admin.query(`ALTER ROLE ${role} PASSWORD '${ROLE_PASSWORD}'`);
     }

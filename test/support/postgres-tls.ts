@@ -2,9 +2,9 @@
 import { chown, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
+import { migrateAll } from '../../functions/operations/migrations.ts';
 import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder, unprivilegedIdentity } from '../../infra/local/run-folder.ts';
-import { migrate } from '../../shared/postgres/index.ts';
 import { createAuthority } from './certificates.ts';
 
 export interface TlsPostgres {
@@ -46,7 +46,7 @@ export async function startTlsPostgres(): Promise<TlsPostgres> {
       hba_file: await file('access.conf', ACCESS),
     },
   });
-  await migrate(server.url);
+  await migrateAll(server.url);
   const admin = new pg.Client({ connectionString: server.url });
   await admin.connect();
   return {

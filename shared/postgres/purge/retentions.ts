@@ -9,7 +9,7 @@ export interface Retention {
   readonly source: 'promised' | 'configured';
 }
 
-/** The table that the stores' connections raise; see 0007_retentions.sql. */
+/** The table that the stores' connections raise; see 0003_retentions.sql. */
 export const RETENTIONS = 'idempotency_retentions';
 
 /** What was promised for each table that expires, in milliseconds. */
@@ -24,7 +24,7 @@ export async function readPromises(db: Queryable): Promise<ReadonlyMap<string, n
 export const PURGE_NEEDS = needsPart('purge', {
   tables: { [RETENTIONS]: ['SELECT'] },
   functions: ['retention_holds(text, bigint)'],
-  migration: '0007_retentions',
+  migration: '0003_retentions',
 });
 
 /** The longer of the two: neither may delete what the other has promised. */

@@ -1,9 +1,20 @@
-import { join } from 'node:path';
+import { readdirSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { vi } from 'vitest';
 import { projectFolder } from '../../../infra/local/project.ts';
 import { serveHttp } from './http-server.ts';
 
-export const MIGRATIONS = join(projectFolder, 'shared', 'postgres', 'migrations');
+/** The library's, and the service's own. */
+export const FOLDERS = ['shared/postgres/migrations', 'functions/migrations'] as const;
+
+export const LIBRARY = join(projectFolder, FOLDERS[0]);
+
+/** The migrations in a folder of the project, in order. */
+export function migrationsIn(folder: string): string[] {
+  return readdirSync(join(projectFolder, folder))
+    .map((file) => basename(file, '.sql'))
+    .sort();
+}
 
 /** What the SDK needs to go to a server of the test's own, and nowhere else. */
 export function secretsEnvironment(url: string): Record<string, string> {

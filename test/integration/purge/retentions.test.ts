@@ -14,6 +14,7 @@ import { acquire } from '../../../shared/postgres/pool.ts';
 import { deleteSpan, deleteUnlocked } from '../../../shared/postgres/purge/batch.ts';
 import { deleteAbandonedRecords } from '../../../shared/postgres/purge/record-sweeps.ts';
 import { createPurge, type PurgeAnswer } from '../../../shared/service/index.ts';
+import { createEmptyDatabase } from '../../infra/support/empty-database.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
@@ -372,25 +373,21 @@ describe('a retention that is raised while a purge runs (core 1)', () => {
 
 describe('the rights that the migration grants (core 1)', () => {
   test("whoever may claim may promise, and whoever may delete may read, in roles of one's own too", async () => {
-    const own = await createTestDatabase();
+    const own = await createEmptyDatabase();
     const roles = [`claims_${newKey().slice(0, 8)}`, `deletes_${newKey().slice(0, 8)}`] as const;
     onTestFinished(async () => {
       for (const role of roles) await own.sql(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
-      await own.drop();
     });
-    await own.sql('DROP TABLE idempotency_retentions CASCADE');
-    await own.sql('DROP FUNCTION retention_holds');
-    await own.sql(`DELETE FROM backstop_migrations WHERE name >= '0007'`);
     for (const role of roles) await own.sql(`CREATE ROLE ${role}`);
-    await own.sql(`GRANT SELECT, INSERT ON player_mutation_idempotency TO ${roles[0]}`);
-    await own.sql(`GRANT SELECT, DELETE ON player_mutation_idempotency TO ${roles[1]}`);
+    const [claims, deletes] = roles;
+    await own.sql(`ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT ON TABLES TO ${claims}`);
+    await own.sql(`ALTER DEFAULT PRIVILEGES GRANT DELETE ON TABLES TO ${deletes}`);
     await migrate(own.adminUrl);
     const [rights] = await own.sql(
-      `SELECT has_function_privilege($1, 'promise_retention(text, bigint)', 'EXECUTE') AS claims,
-              has_function_privilege($2, 'promise_retention(text, bigint)', 'EXECUTE') AS deletes,
-              has_table_privilege($2, 'idempotency_retentions', 'SELECT') AS reads,
-              has_table_privilege($1, 'idempotency_retentions', 'UPDATE') AS writes`,
-      [...roles],
+      `SELECT has_function_privilege('${claims}', 'promise_retention(text, bigint)', 'EXECUTE') AS claims,
+              has_function_privilege('${deletes}', 'promise_retention(text, bigint)', 'EXECUTE') AS deletes,
+              has_table_privilege('${deletes}', 'idempotency_retentions', 'SELECT') AS reads,
+              has_table_privilege('${claims}', 'idempotency_retentions', 'UPDATE') AS writes`,
     );
     expect(rights).toEqual({ claims: true, deletes: false, reads: true, writes: false });
   });

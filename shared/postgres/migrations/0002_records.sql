@@ -1,7 +1,45 @@
--- As in 0004, but for one thing: an abandoned claim (its lease has passed) whose fingerprint is
--- of another version is stolen like any other. It never committed, so nothing is lost; before,
--- its key was shut until the purge.
-CREATE OR REPLACE FUNCTION claim_record(
+-- Durable records: a claim with a lease, and the response, in one row. For answers
+-- that must be replayed whether or not Redis remembers them.
+CREATE TABLE idempotency_records (
+  id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  account_id       text        NOT NULL,
+  -- SHA-256 of method and route template, and of the key: of one length, whatever
+  -- they are, and no key stands here to be read.
+  endpoint_hash    bytea       NOT NULL CHECK (octet_length(endpoint_hash) = 32),
+  key_hash         bytea       NOT NULL CHECK (octet_length(key_hash) = 32),
+  fingerprint      text        NOT NULL,
+  status           text        NOT NULL CHECK (status IN ('in_progress', 'completed')),
+  -- A new token with each acquisition; it stays when completed, as the proof of whose
+  -- COMMIT it was.
+  lease_owner      uuid        NOT NULL,
+  -- NULL means locked, and never abandoned.
+  lease_expires_at timestamptz,
+  created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  completed_at     timestamptz,
+  -- Bytes and not jsonb, which would reorder the members of what must be repeated
+  -- byte for byte.
+  response         bytea,
+  UNIQUE (account_id, endpoint_hash, key_hash),
+  CHECK ((status = 'completed') = (completed_at IS NOT NULL)),
+  CHECK ((status = 'completed') = (response IS NOT NULL))
+);
+
+-- For the purge. They cost a claim and its publish 1.1 times the CPU together; without
+-- them each batch reads the whole table (3 ms against 37 at 105,000 records and 324 at
+-- a million), and each look for abandoned claims as well (0.2 ms against 25 and 241).
+CREATE INDEX idx_records_completed_at ON idempotency_records (completed_at)
+  WHERE completed_at IS NOT NULL;
+CREATE INDEX idx_records_in_progress ON idempotency_records (created_at)
+  WHERE status = 'in_progress';
+
+-- The claim, in one statement and one round trip. It first looks without taking any
+-- lock, so that a replay never waits for anybody's publish. `outcome` is
+--   claimed      ours now, by insert, by steal, or because it was ours already
+--   completed    `response` is the answer
+--   mismatch     the key stands there with another request, of whatever state
+--   unreadable   completed by a release whose fingerprints cannot be compared with ours
+--   leased       somebody works on it; lease_left_ms is NULL where the lease is missing
+CREATE FUNCTION claim_record(
   p_account text, p_endpoint_hash bytea, p_key_hash bytea, p_fingerprint text,
   p_owner uuid, p_lease_ms float8, p_deadline timestamptz,
   OUT outcome text, OUT id bigint, OUT response bytea, OUT completed_at_ms float8,
@@ -56,9 +94,10 @@ BEGIN
       RETURN;
     END IF;
 
-    -- Ours already (the transaction is tried again), or abandoned. Compare-and-swap on
-    -- the owner, and every condition again on the row itself: its owner may have
-    -- renewed or published while this waited for it.
+    -- Ours already (the transaction is tried again), or abandoned, whatever the version of
+    -- its fingerprint: it never committed, so nothing is lost. Compare-and-swap on the
+    -- owner, and every condition again on the row itself: its owner may have renewed or
+    -- published while this waited for it.
     UPDATE idempotency_records r
        SET lease_owner = p_owner, lease_expires_at = clock_timestamp() + lease,
            fingerprint = p_fingerprint
@@ -79,7 +118,7 @@ $$;
 -- owner's rights and a search_path of its own (below), and anybody may call it: what counts is
 -- that the role that logged in (session_user, which SET ROLE does not change) may update the
 -- table, as it must to claim. And nobody publishes without the claim's random token.
-CREATE OR REPLACE FUNCTION publish_record(p_id bigint, p_owner uuid, p_response bytea)
+CREATE FUNCTION publish_record(p_id bigint, p_owner uuid, p_response bytea)
 RETURNS float8 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
   published_at timestamptz;
@@ -101,26 +140,11 @@ END
 $$;
 GRANT EXECUTE ON FUNCTION publish_record(bigint, uuid, bytea) TO PUBLIC;
 
+-- The schema that the table is in, whichever that is. pg_temp last: named nowhere, it would be
+-- searched first, and a temporary table would stand in for ours.
 DO $$
-DECLARE
-  home regnamespace := (SELECT relnamespace FROM pg_class WHERE oid = 'idempotency_records'::regclass);
-  ours regprocedure;
 BEGIN
-  -- The schema that the tables are in, whichever that is. pg_temp last: named nowhere, it would
-  -- be searched first, and a temporary table would stand in for ours.
-  EXECUTE format('ALTER FUNCTION publish_record(bigint, uuid, bytea) SET search_path = %s, pg_temp', home);
-
-  -- Where default privileges revoke EXECUTE from PUBLIC, the roles have it only if it is said.
-  FOR ours IN SELECT oid FROM pg_proc
-    WHERE pronamespace = home
-      AND proname IN ('enter_transaction', 'claim_marker', 'claim_record', 'publish_record')
-  LOOP
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_api') THEN
-      EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO backstop_api', ours);
-    END IF;
-  END LOOP;
-  IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN
-    GRANT EXECUTE ON FUNCTION limit_lock_wait(float8) TO backstop_purge;
-  END IF;
+  EXECUTE format('ALTER FUNCTION publish_record(bigint, uuid, bytea) SET search_path = %s, pg_temp',
+    (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'idempotency_records'::regclass));
 END
 $$;

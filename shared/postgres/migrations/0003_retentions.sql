@@ -30,6 +30,8 @@ BEGIN ATOMIC
    WHERE table_name = p_table AND retention_ms < p_retention_ms;
   SELECT retention_ms FROM idempotency_retentions WHERE table_name = p_table;
 END;
+-- Whoever may claim may promise; 0004_roles.sql says so.
+REVOKE ALL ON FUNCTION promise_retention(text, bigint) FROM PUBLIC;
 
 -- In each DELETE of the purge, with the retention that it goes by. False while somebody raises a
 -- retention; an error when it was raised since the purge read it. A function reads what has been
@@ -48,40 +50,5 @@ BEGIN
       p_table, p_retention_ms, kept_ms;
   END IF;
   RETURN true;
-END
-$$;
-
--- Whoever may claim may promise, and whoever claims or deletes may read; nobody else, and nobody
--- may write. The service's roles are among them, and so are roles of your own.
-REVOKE ALL ON FUNCTION promise_retention(text, bigint) FROM PUBLIC;
-DO $$
-DECLARE
-  who       text;
-  may_claim boolean;
-BEGIN
-  FOR who, may_claim IN
-    SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
-           bool_or(privilege_type = 'INSERT')
-      FROM pg_class, aclexplode(relacl)
-     WHERE oid IN ('player_mutation_idempotency'::regclass, 'idempotency_records'::regclass)
-       AND privilege_type IN ('INSERT', 'DELETE') AND grantee <> relowner
-     GROUP BY grantee
-  LOOP
-    EXECUTE format('GRANT SELECT ON idempotency_retentions TO %s', who);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION retention_holds(text, bigint), limit_lock_wait(float8) TO %s', who);
-    IF may_claim THEN
-      EXECUTE format('GRANT EXECUTE ON FUNCTION promise_retention(text, bigint) TO %s', who);
-    END IF;
-  END LOOP;
-END
-$$;
-
--- A statement of the purge that finds a table locked (ACCESS EXCLUSIVE: an ALTER TABLE, a VACUUM
--- FULL) gives up and lets the other tables have their turn.
-DO $$
-BEGIN
-  ALTER ROLE backstop_purge SET lock_timeout = '5s';
-EXCEPTION WHEN insufficient_privilege OR undefined_object THEN
-  RAISE WARNING 'backstop: the role backstop_purge got no lock_timeout (%): ask whoever owns it to say ALTER ROLE backstop_purge SET lock_timeout = ''5s''', SQLERRM;
 END
 $$;

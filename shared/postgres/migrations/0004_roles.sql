@@ -1,6 +1,6 @@
--- The service's two database roles. Time-outs stand on the role, since RDS Proxy
--- refuses them as start-up parameters and pins a connection that says SET. They
--- take effect when the role logs in.
+-- Two database roles, for the service and for its purge. Time-outs stand on the role,
+-- since RDS Proxy refuses them as start-up parameters and pins a connection that says
+-- SET. They take effect when the role logs in.
 --
 -- Roles belong to the whole server, so another user may have made them, who alone may
 -- alter them (whom else differs from version to version: so it is tried). And a user who
@@ -26,7 +26,10 @@ DECLARE
     'backstop_purge idle_in_transaction_session_timeout 28s',
     'backstop_purge tcp_keepalives_idle 10',
     'backstop_purge tcp_keepalives_interval 5',
-    'backstop_purge tcp_keepalives_count 3'];
+    'backstop_purge tcp_keepalives_count 3',
+    -- A statement that finds a table locked (ACCESS EXCLUSIVE: an ALTER TABLE, a VACUUM FULL)
+    -- gives up and lets the other tables have their turn.
+    'backstop_purge lock_timeout 5s'];
   login text;
   entry text;
   setting text[];
@@ -69,14 +72,45 @@ BEGIN
       RAISE WARNING 'backstop: the role % was made by somebody else and is fit as it is', login;
     END IF;
   END LOOP;
+END
+$$;
 
+DO $$
+DECLARE
+  who       text;
+  may_claim boolean;
+BEGIN
+  -- Where default privileges revoke EXECUTE from PUBLIC, the roles have it only if it is said.
   IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_api') THEN
     GRANT SELECT, INSERT ON player_mutation_idempotency TO backstop_api;
-    GRANT SELECT, INSERT, UPDATE ON players TO backstop_api;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO backstop_api;
+    GRANT EXECUTE ON FUNCTION
+      enter_transaction(timestamptz),
+      claim_marker(text, text, timestamptz),
+      claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)
+      TO backstop_api;
   END IF;
   IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN
     -- FOR UPDATE needs UPDATE on one column. Nothing else, and on nothing else.
     GRANT SELECT, DELETE, UPDATE (created_at) ON player_mutation_idempotency TO backstop_purge;
+    GRANT SELECT, DELETE, UPDATE (created_at) ON idempotency_records TO backstop_purge;
   END IF;
+
+  -- Whoever may claim may promise, and whoever claims or deletes may read; nobody else, and nobody
+  -- may write. Roles of your own are among them, where default privileges have let them in.
+  FOR who, may_claim IN
+    SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END,
+           bool_or(privilege_type = 'INSERT')
+      FROM pg_class, aclexplode(relacl)
+     WHERE oid IN ('player_mutation_idempotency'::regclass, 'idempotency_records'::regclass)
+       AND privilege_type IN ('INSERT', 'DELETE') AND grantee <> relowner
+     GROUP BY grantee
+  LOOP
+    EXECUTE format('GRANT SELECT ON idempotency_retentions TO %s', who);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION retention_holds(text, bigint), limit_lock_wait(float8) TO %s', who);
+    IF may_claim THEN
+      EXECUTE format('GRANT EXECUTE ON FUNCTION promise_retention(text, bigint) TO %s', who);
+    END IF;
+  END LOOP;
 END
 $$;
