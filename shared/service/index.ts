@@ -8,7 +8,7 @@ export {
   deployedDynamoService,
 } from './dynamo-service.ts';
 export type { Handler, MutationInput, MutationRoute } from './handlers.ts';
-export { createMigration, deployedMigration, type Migrated } from './migration.ts';
+export { createMigration, deployedMigration, type Migrate, type Migrated } from './migration.ts';
 export {
   createService,
   deployedService,
