@@ -5,37 +5,40 @@ import { createTestTable, dynamodbUrl, tableAt } from '../support/dynamodb.ts';
 import { startHttpFaultProxy } from '../support/http-fault-proxy.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { eventually } from '../support/waiting.ts';
-import type { OpenRig, RedisMode, Rig } from './rig.ts';
-import { openRigRedis } from './rig-redis.ts';
+import type { OpenStore, RedisMode, StoreHarness } from './harness.ts';
+import { openHarnessRedis } from './redis.ts';
 import { conformanceSuite } from './suite.ts';
 
 const url = await dynamodbUrl();
 if (url !== undefined) {
   for (const redis of ['on', 'off', 'dies'] as const) {
     if (redis !== 'off' && inject('redisUrl') === '') continue;
-    conformanceSuite(dynamoRig(url), redis);
-    if (redis === 'on') conformanceSuite(dynamoRig(url), redis, 'parallel');
+    conformanceSuite(dynamoHarness(url), redis);
+    if (redis === 'on') conformanceSuite(dynamoHarness(url), redis, 'parallel');
   }
 }
 
-function dynamoRig(endpoint: string): Rig<DynamoTx> {
+function dynamoHarness(endpoint: string): StoreHarness<DynamoTx> {
   return {
     name: 'dynamo store',
     traits: {
       replaysWithoutRedis: true,
       identity: 'key',
-      duplicateInFlight: 'runs, and one commits',
+      duplicateInFlight: 'races',
     },
-    open: (redisMode) => openDynamoRig(endpoint, redisMode),
+    open: (redisMode) => openDynamoStore(endpoint, redisMode),
   };
 }
 
-async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<OpenRig<DynamoTx>> {
+async function openDynamoStore(
+  endpoint: string,
+  redisMode: RedisMode,
+): Promise<OpenStore<DynamoTx>> {
   const test = await createTestTable(endpoint);
   // In between, so that the store can be taken away from the product alone.
   const proxy = await startHttpFaultProxy(endpoint);
   const table = tableAt(proxy.url, test.name);
-  const redis = await openRigRedis(redisMode, (client) =>
+  const redis = await openHarnessRedis(redisMode, (client) =>
     redisResponseCache({
       redis: client,
       namespace: TEST_NAMESPACE,
@@ -49,7 +52,7 @@ async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<Op
   return {
     store: dynamoStore({ table, retentionMs: 172_800_000, ttlSlackMs: 3_600_000 }),
     cache: redis.cache,
-    midway: redis.midway,
+    killRedis: redis.killRedis,
     work: (principal, respond) =>
       dynamoWork(async () => {
         running++;
@@ -62,7 +65,7 @@ async function openDynamoRig(endpoint: string, redisMode: RedisMode): Promise<Op
     effects: async (principal) => Number((await test.item(principal))?.['effects']?.N ?? 0),
     claims: async (principal) =>
       (await test.items(`idem:${principal.length}:${principal}:`)).length,
-    seenWaiting: () => eventually(async () => running >= 2, 'two that run side by side'),
+    duplicateArrived: () => eventually(async () => running >= 2, 'two that run side by side'),
     breakStore: () => proxy.refuse(),
     mendStore: async () => {
       await proxy.pass();

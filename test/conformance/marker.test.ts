@@ -2,27 +2,30 @@ import { inject } from 'vitest';
 import { markerStore, type Tx } from '../../shared/postgres/index.ts';
 import { redisClaimCache } from '../../shared/redis/index.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
-import { openPostgresRig } from './postgres-rig.ts';
-import type { Rig } from './rig.ts';
+import type { StoreHarness } from './harness.ts';
+import { openPostgresStore } from './postgres.ts';
 import { conformanceSuite } from './suite.ts';
 
 for (const pipeline of [true, false]) {
   for (const redis of ['on', 'off', 'dies'] as const) {
     if (redis !== 'off' && inject('redisUrl') === '') continue;
-    conformanceSuite(markerRig(pipeline), redis);
-    if (redis !== 'off') conformanceSuite(markerRig(pipeline), redis, 'parallel');
+    conformanceSuite(markerHarness(pipeline), redis);
+    if (redis !== 'off') conformanceSuite(markerHarness(pipeline), redis, 'parallel');
   }
 }
 
-if (inject('redisUrl') !== '') conformanceSuite(markerRig(true, 'cluster'), 'on');
+if (inject('redisUrl') !== '') conformanceSuite(markerHarness(true, 'cluster'), 'on');
 
-function markerRig(pipeline: boolean, redis: 'single' | 'cluster' = 'single'): Rig<Tx> {
+function markerHarness(
+  pipeline: boolean,
+  redis: 'single' | 'cluster' = 'single',
+): StoreHarness<Tx> {
   const isCluster = redis === 'cluster';
   return {
     name: `marker store, pipelining ${pipeline ? 'on' : 'off'}${isCluster ? ', a cluster' : ''}`,
     traits: { replaysWithoutRedis: false, identity: 'key', duplicateInFlight: 'waits' },
     open: (redisMode) =>
-      openPostgresRig(
+      openPostgresStore(
         {
           pipeline,
           redis,

@@ -2,28 +2,28 @@ import { inject } from 'vitest';
 import { type RecordTx, recordStore } from '../../shared/postgres/index.ts';
 import { redisResponseCache } from '../../shared/redis/index.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
-import { openPostgresRig } from './postgres-rig.ts';
-import type { Rig } from './rig.ts';
+import type { StoreHarness } from './harness.ts';
+import { openPostgresStore } from './postgres.ts';
 import { conformanceSuite } from './suite.ts';
 
 for (const pipeline of [true, false]) {
   for (const redis of ['on', 'off', 'dies'] as const) {
     if (redis !== 'off' && inject('redisUrl') === '') continue;
-    conformanceSuite(recordRig(pipeline), redis);
-    if (redis !== 'off' && pipeline) conformanceSuite(recordRig(pipeline), redis, 'parallel');
+    conformanceSuite(recordHarness(pipeline), redis);
+    if (redis !== 'off' && pipeline) conformanceSuite(recordHarness(pipeline), redis, 'parallel');
   }
 }
 
-function recordRig(pipeline: boolean): Rig<RecordTx> {
+function recordHarness(pipeline: boolean): StoreHarness<RecordTx> {
   return {
     name: `record store, pipelining ${pipeline ? 'on' : 'off'}`,
     traits: {
       replaysWithoutRedis: true,
       identity: 'endpoint and key',
-      duplicateInFlight: 'is refused',
+      duplicateInFlight: 'rejected',
     },
     open: (redisMode) =>
-      openPostgresRig(
+      openPostgresStore(
         {
           pipeline,
           store: (database) => recordStore({ database, retentionMs: 172_800_000, leaseMs: 30_000 }),

@@ -7,16 +7,16 @@ export interface Traits {
   /** Are two routes two requests, or is the key used up on all of them? */
   readonly identity: 'key' | 'endpoint and key';
   /**
-   * A duplicate of a running request, with no Redis to say so. Where it runs as well, one of
-   * the two commits and the other repeats its answer, with or without Redis.
+   * What a duplicate of a running request meets where Redis does not stop it: it waits for the
+   * owner's transaction, it is rejected, or it runs as well and one of the two commits.
    */
-  readonly duplicateInFlight: 'waits' | 'is refused' | 'runs, and one commits';
+  readonly duplicateInFlight: 'waits' | 'rejected' | 'races';
 }
 
 export type RedisMode = 'on' | 'off' | 'dies';
 
-/** A store with everything that the suite needs to judge it from outside. */
-export interface OpenRig<Handle> {
+/** A store that is open, with all that the suite needs to judge it from outside. */
+export interface OpenStore<Handle> {
   readonly store: Store<Handle>;
   readonly cache: Cache;
   /** A work that makes one effect for `principal`, and then does as `respond` says. */
@@ -28,17 +28,17 @@ export interface OpenRig<Handle> {
   /** Claims that stand there, of whatever state. */
   claims(principal: string): Promise<number>;
   /** Kills Redis, in mode `dies`; else nothing. */
-  midway(): Promise<void>;
+  killRedis(): Promise<void>;
   /** Waits until a duplicate is seen waiting for the claim's owner, or running beside it. */
-  seenWaiting(): Promise<unknown>;
+  duplicateArrived(): Promise<unknown>;
   /** Nobody can reach the store until `mendStore`. */
   breakStore(): Promise<void>;
   mendStore(): Promise<void>;
   close(): Promise<void>;
 }
 
-export interface Rig<Handle> {
+export interface StoreHarness<Handle> {
   readonly name: string;
   readonly traits: Traits;
-  open(redis: RedisMode): Promise<OpenRig<Handle>>;
+  open(redis: RedisMode): Promise<OpenStore<Handle>>;
 }

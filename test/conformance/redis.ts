@@ -1,33 +1,33 @@
-/** Redis in front of a rig's store: there, absent, or one that dies when it is told to. */
+/** Redis in front of a harness's store: there, absent, or one that dies when it is told to. */
 import { inject } from 'vitest';
 import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { type Cache, NO_CACHE } from '../../shared/index.ts';
 import { createRedis, type RedisClient } from '../../shared/redis/index.ts';
 import { startRedisCluster } from '../support/redis-cluster.ts';
-import type { RedisMode } from './rig.ts';
+import type { RedisMode } from './harness.ts';
 
-export interface RigRedis {
+export interface HarnessRedis {
   readonly cache: Cache;
-  midway(): Promise<void>;
+  killRedis(): Promise<void>;
   mend(): Promise<void>;
   close(): Promise<void>;
 }
 
 const nothing = async () => {};
 
-export async function openRigRedis(
+export async function openHarnessRedis(
   mode: RedisMode,
   make: (redis: RedisClient) => Cache,
   where: 'single' | 'cluster' = 'single',
-): Promise<RigRedis> {
-  if (mode === 'off') return { cache: NO_CACHE, midway: nothing, mend: nothing, close: nothing };
+): Promise<HarnessRedis> {
+  if (mode === 'off') return { cache: NO_CACHE, killRedis: nothing, mend: nothing, close: nothing };
   if (where === 'cluster') return openCluster(make);
   if (mode === 'on') {
     const redis = connect(inject('redisUrl'));
     return {
       cache: make(redis),
-      midway: nothing,
+      killRedis: nothing,
       mend: nothing,
       close: async () => redis.disconnect(),
     };
@@ -37,7 +37,7 @@ export async function openRigRedis(
   const redis = connect(server.url);
   return {
     cache: make(redis),
-    midway: () => server.stop(),
+    killRedis: () => server.stop(),
     mend: async () => {
       await server.start();
       // Until the client has come back to a server that was started again.
@@ -53,12 +53,12 @@ export async function openRigRedis(
 }
 
 /** Of three nodes; which of them has a key is as the key falls. */
-async function openCluster(make: (redis: RedisClient) => Cache): Promise<RigRedis> {
+async function openCluster(make: (redis: RedisClient) => Cache): Promise<HarnessRedis> {
   const cluster = await startRedisCluster();
   const redis = connect(cluster.url, 'cluster');
   return {
     cache: make(redis),
-    midway: nothing,
+    killRedis: nothing,
     mend: nothing,
     close: async () => {
       redis.disconnect();

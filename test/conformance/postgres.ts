@@ -1,13 +1,13 @@
-/** What the rigs of the stores in Postgres have in common. */
+/** What the harnesses of the stores in Postgres have in common. */
 import type { Cache, Store } from '../../shared/index.ts';
 import { createDatabase, type Database, type Tx } from '../../shared/postgres/index.ts';
 import type { RedisClient } from '../../shared/redis/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seenBlocked } from '../support/waiting.ts';
-import type { OpenRig, RedisMode } from './rig.ts';
-import { openRigRedis } from './rig-redis.ts';
+import type { OpenStore, RedisMode } from './harness.ts';
+import { openHarnessRedis } from './redis.ts';
 
-export interface PostgresRigPlan<Handle extends Tx> {
+export interface PostgresPlan<Handle extends Tx> {
   readonly pipeline: boolean;
   store(database: Database): Store<Handle>;
   cache(redis: RedisClient): Cache;
@@ -16,10 +16,10 @@ export interface PostgresRigPlan<Handle extends Tx> {
   readonly claims: string;
 }
 
-export async function openPostgresRig<Handle extends Tx>(
-  plan: PostgresRigPlan<Handle>,
+export async function openPostgresStore<Handle extends Tx>(
+  plan: PostgresPlan<Handle>,
   redisMode: RedisMode,
-): Promise<OpenRig<Handle>> {
+): Promise<OpenStore<Handle>> {
   const db = await createTestDatabase();
   await db.sql('CREATE TABLE effects (principal text NOT NULL)');
   await db.sql('GRANT INSERT ON effects TO backstop_api');
@@ -30,18 +30,18 @@ export async function openPostgresRig<Handle extends Tx>(
     connectTimeoutMs: 20_000,
     onIdleError: () => {},
   });
-  const redis = await openRigRedis(redisMode, plan.cache, plan.redis);
+  const redis = await openHarnessRedis(redisMode, plan.cache, plan.redis);
   return {
     store: plan.store(database),
     cache: redis.cache,
-    midway: redis.midway,
+    killRedis: redis.killRedis,
     work: (principal, respond) => async (tx) => {
       await tx.query('INSERT INTO effects VALUES ($1)', [principal]);
       return respond();
     },
     effects: (principal) => count(db, 'SELECT FROM effects WHERE principal = $1', principal),
     claims: (principal) => count(db, plan.claims, principal),
-    seenWaiting: () => seenBlocked(db),
+    duplicateArrived: () => seenBlocked(db),
     breakStore: () => allowConnections(db, false),
     mendStore: async () => {
       await allowConnections(db, true);
