@@ -23,6 +23,7 @@ import {
   isOpen,
   type Kept,
   type Mutation,
+  NO_CLAIM,
   type Store,
   TOMBSTONE,
   type Unprotected,
@@ -30,7 +31,7 @@ import {
 } from './contract.ts';
 import { areComparable } from './fingerprint.ts';
 import { DeadlineError, type NotCommitted, type Outcome } from './outcome.ts';
-import { runInParallel } from './parallel.ts';
+import { storeGivingWayTo, workGivingWayTo } from './parallel.ts';
 import { withTimeout } from './timeout.ts';
 
 export interface OnceParts<Tx, Returned, Result> {
@@ -67,6 +68,26 @@ export async function runOnce<Tx, Returned, Result>(
   return runInStore(mutation, work, parts, () => claim);
 }
 
+/** Mode `parallel`; see parallel.ts. */
+async function runInParallel<Tx, Returned, Result>(
+  mutation: Mutation,
+  work: Work<Tx, Returned>,
+  parts: OnceParts<Tx, Returned, Result>,
+  claiming: Promise<CacheClaim>,
+): Promise<Ending<Result>> {
+  const answering = claiming.then(({ lookup }) => answerIn(lookup, mutation, parts.codec));
+  const ending = await runInStore(
+    mutation,
+    workGivingWayTo(answering, work),
+    { ...parts, store: storeGivingWayTo(answering, parts.store) },
+    // Of an entry that holds the answer nothing is ours.
+    async () => ((await answering) ? NO_CLAIM : claiming),
+  );
+  const answer = await answering;
+  if (!answer) return ending;
+  return { ...ending, outcome: decoded(answer, parts.codec), decidedBy: 'cache' };
+}
+
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */
 export async function runUnprotected<Tx, Returned, Result>(
   request: Unprotected,
@@ -78,7 +99,7 @@ export async function runUnprotected<Tx, Returned, Result>(
 }
 
 /** Mismatch before busy, busy before anything else; undefined where the store has to decide. */
-export function answerIn<Result>(
+function answerIn<Result>(
   lookup: CacheLookup,
   mutation: Mutation,
   codec: Codec<never, Result>,
@@ -97,7 +118,7 @@ export function answerIn<Result>(
 }
 
 /** What is kept, as the result that it stands for. */
-export function decoded<Result>(
+function decoded<Result>(
   outcome: NotCommitted<Kept>,
   codec: Codec<never, Result>,
 ): NotCommitted<Result> {
@@ -109,7 +130,7 @@ export function decoded<Result>(
 }
 
 /** @param claimNow called when the transaction has ended, for the cache's claim. */
-export async function runInStore<Tx, Returned, Result>(
+async function runInStore<Tx, Returned, Result>(
   mutation: Mutation,
   work: Work<Tx, Returned>,
   parts: OnceParts<Tx, Returned, Result>,
