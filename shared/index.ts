@@ -20,6 +20,7 @@ export { LeaseLostError, type Outcome, RejectedError } from './core/outcome.ts';
 // Only until functions/ and test/ import the faces.
 export * from './dynamodb/index.ts';
 export { type HttpCodec, httpCodec, type KeptResponse } from './http/codec.ts';
+export { json } from './http/json.ts';
 export { acceptsVersion, type IfMatch, readIfMatch } from './http/precondition.ts';
 export { readPrincipal } from './http/principal.ts';
 export {

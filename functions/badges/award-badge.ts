@@ -1,14 +1,12 @@
 import * as z from 'zod/mini';
+import { type DynamoTx, dynamoWork } from '../../shared/dynamodb/index.ts';
+import { acceptsVersion, Problem } from '../../shared/index.ts';
 import {
-  acceptsVersion,
-  type DynamoTx,
   deployedDynamoService,
-  dynamoWork,
   type MutationRoute,
-  Problem,
   storableText,
-} from '../../shared/index.ts';
-import { findProfile, withBadge } from './badges.ts';
+} from '../../shared/service/index.ts';
+import { findProfile, withBadge } from './profiles.ts';
 import { profileResponse } from './responses.ts';
 
 const body = z.strictObject({ badge: storableText(100) });

@@ -1,5 +1,5 @@
-import { type DynamoQueryRoute, deployedDynamoService } from '../../shared/index.ts';
-import { findProfile } from './badges.ts';
+import { type DynamoQueryRoute, deployedDynamoService } from '../../shared/service/index.ts';
+import { findProfile } from './profiles.ts';
 import { profileResponse } from './responses.ts';
 
 export const getBadges: DynamoQueryRoute = {

@@ -1,14 +1,9 @@
-import type { HttpResponse } from '../../shared/index.ts';
-import type { Profile } from './badges.ts';
+import { type HttpResponse, json } from '../../shared/index.ts';
+import type { Profile } from './profiles.ts';
 
 export function profileResponse(profile: Profile, isCreated = false): HttpResponse {
-  return {
-    statusCode: isCreated ? 201 : 200,
-    headers: {
-      'content-type': 'application/json',
-      etag: `"${profile.dataVersion}"`,
-      ...(isCreated && { location: '/players/me/badges' }),
-    },
-    body: JSON.stringify(profile),
-  };
+  return json(isCreated ? 201 : 200, profile, {
+    etag: `"${profile.dataVersion}"`,
+    ...(isCreated && { location: '/players/me/badges' }),
+  });
 }

@@ -1,10 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { json, PROBLEM_KINDS } from '../../shared/index.ts';
 import {
   deployedDynamoService,
   deployedService,
-  PROBLEM_KINDS,
   type QueryRoute,
   type Service,
-} from '../../shared/index.ts';
+} from '../../shared/service/index.ts';
 
 /** Long enough for a cold connection, short enough for a load balancer. */
 const ANSWER_WITHIN_MS = 1500;
@@ -26,29 +27,22 @@ export function health(others: Service['dependencies'] = {}): QueryRoute {
       const dependencies: Record<string, string> = Object.fromEntries(await Promise.all(asked));
       const isDown = dependencies['postgres'] === 'down';
       const isDegraded = Object.values(dependencies).includes('down');
-      return {
-        statusCode: isDown ? PROBLEM_KINDS.UNAVAILABLE.status : 200,
-        headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
-        body: JSON.stringify({
-          status: isDown ? 'down' : isDegraded ? 'degraded' : 'ok',
-          dependencies,
-        }),
-      };
+      return json(
+        isDown ? PROBLEM_KINDS.UNAVAILABLE.status : 200,
+        { status: isDown ? 'down' : isDegraded ? 'degraded' : 'ok', dependencies },
+        { 'cache-control': 'no-store' },
+      );
     },
   };
 }
 
-async function isUp(ask: () => Promise<unknown>): Promise<boolean> {
-  const { promise: silence, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error('no answer')), ANSWER_WITHIN_MS);
-  try {
-    await Promise.race([ask(), silence]);
-    return true;
-  } catch {
-    return false;
-  } finally {
-    clearTimeout(timer);
-  }
+/** The timer, which may outlast the answer, keeps no process alive. */
+function isUp(ask: () => Promise<unknown>): Promise<boolean> {
+  const answered = ask().then(
+    () => true,
+    () => false,
+  );
+  return Promise.race([answered, sleep(ANSWER_WITHIN_MS, false, { ref: false })]);
 }
 
 export const handler = deployedService().query(health({ dynamodb: deployedDynamoService().ping }));

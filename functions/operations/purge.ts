@@ -1,5 +1,5 @@
 import type { Context } from 'aws-lambda';
-import { deployedPurge } from '../../shared/index.ts';
+import { deployedPurge } from '../../shared/service/index.ts';
 
 const purge = deployedPurge();
 

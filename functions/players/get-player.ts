@@ -1,4 +1,4 @@
-import { deployedService, type QueryRoute } from '../../shared/index.ts';
+import { deployedService, type QueryRoute } from '../../shared/service/index.ts';
 import { noSuchPlayer, playerResponse } from './responses.ts';
 import { findPlayer } from './wallet.ts';
 

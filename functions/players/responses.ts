@@ -1,13 +1,9 @@
-import { type HttpResponse, Problem } from '../../shared/index.ts';
+import { type HttpResponse, json, Problem } from '../../shared/index.ts';
 import { INSUFFICIENT_COINS } from '../problems.ts';
 import type { Player } from './wallet.ts';
 
 export function playerResponse(player: Player): HttpResponse {
-  return {
-    statusCode: 200,
-    headers: { 'content-type': 'application/json', etag: `"${player.dataVersion}"` },
-    body: JSON.stringify(player),
-  };
+  return json(200, player, { etag: `"${player.dataVersion}"` });
 }
 
 export function noSuchPlayer(userId: string): Problem {

@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
-import { deployedService, type MutationRoute, storableText } from '../../shared/index.ts';
+import { deployedService, type MutationRoute, storableText } from '../../shared/service/index.ts';
 import { insufficientCoins, noSuchPlayer, playerHasChanged, playerResponse } from './responses.ts';
-import { COINS_MAX, spendCoins as spend } from './wallet.ts';
+import { COINS_MAX, spend } from './wallet.ts';
 
 const body = z.strictObject({
   amount: z.int().check(z.minimum(1), z.maximum(COINS_MAX)),

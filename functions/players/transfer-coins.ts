@@ -1,7 +1,8 @@
 import * as z from 'zod/mini';
-import { deployedService, type MutationRoute, Problem, storableText } from '../../shared/index.ts';
+import { json, Problem } from '../../shared/index.ts';
+import { deployedService, type MutationRoute, storableText } from '../../shared/service/index.ts';
 import { insufficientCoins, noSuchPlayer, playerHasChanged } from './responses.ts';
-import { COINS_MAX, transferCoins as transfer } from './wallet.ts';
+import { COINS_MAX, transfer } from './wallet.ts';
 
 const body = z.strictObject({
   to: storableText(255),
@@ -19,15 +20,10 @@ export const transferCoins: MutationRoute<z.infer<typeof body>> = {
     return once(async (tx) => {
       const transferred = await transfer(tx, { from: principal, to, amount, ifMatch });
       switch (transferred.kind) {
-        case 'transferred':
-          return {
-            statusCode: 200,
-            headers: {
-              'content-type': 'application/json',
-              etag: `"${transferred.from.dataVersion}"`,
-            },
-            body: JSON.stringify({ from: transferred.from, to, amount }),
-          };
+        case 'transferred': {
+          const { from } = transferred;
+          return json(200, { from, to, amount }, { etag: `"${from.dataVersion}"` });
+        }
         case 'stale':
           throw playerHasChanged();
         case 'insufficient':

@@ -1,12 +1,6 @@
 import type { QueryResultRow } from 'pg';
-import {
-  acceptsVersion,
-  compareAndSwap,
-  type IfMatch,
-  type Queryable,
-  STALE,
-  type Tx,
-} from '../../shared/index.ts';
+import { acceptsVersion, type IfMatch } from '../../shared/index.ts';
+import { compareAndSwap, type Queryable, STALE, type Tx } from '../../shared/postgres/index.ts';
 
 export interface Player {
   readonly userId: string;
@@ -42,7 +36,7 @@ export type Spent =
  * One relative UPDATE: right under any concurrency, with nothing read before. Only
  * when it matches no row does a second query find out why.
  */
-export async function spendCoins(
+export async function spend(
   tx: Tx,
   userId: string,
   amount: number,
@@ -81,10 +75,7 @@ export interface Transfer {
 }
 
 /** Reads both players, computes, and swaps both by version: what is written is what was judged. */
-export function transferCoins(
-  tx: Tx,
-  { from, to, amount, ifMatch }: Transfer,
-): Promise<Transferred> {
+export function transfer(tx: Tx, { from, to, amount, ifMatch }: Transfer): Promise<Transferred> {
   return compareAndSwap<Transferred>(tx, async (isLocking) => {
     const { rows } = await tx.query<PlayerRow>(
       `SELECT ${COLUMNS} FROM players WHERE user_id = ANY ($1)

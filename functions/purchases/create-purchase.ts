@@ -1,11 +1,7 @@
 import * as z from 'zod/mini';
-import {
-  deployedService,
-  type MutationRoute,
-  Problem,
-  type RecordTx,
-  storableText,
-} from '../../shared/index.ts';
+import { json, Problem } from '../../shared/index.ts';
+import type { RecordTx } from '../../shared/postgres/index.ts';
+import { deployedService, type MutationRoute, storableText } from '../../shared/service/index.ts';
 import { insufficientCoins, noSuchPlayer, playerHasChanged } from '../players/responses.ts';
 import { purchase } from './receipts.ts';
 
@@ -24,15 +20,10 @@ export const createPurchase: MutationRoute<z.infer<typeof body>, RecordTx> = {
     once(async (tx) => {
       const purchased = await purchase(tx, principal, body, ifMatch);
       switch (purchased.kind) {
-        case 'purchased':
-          return {
-            statusCode: 201,
-            headers: {
-              'content-type': 'application/json',
-              location: `/purchases/${purchased.receipt.id}`,
-            },
-            body: JSON.stringify(purchased.receipt),
-          };
+        case 'purchased': {
+          const { receipt } = purchased;
+          return json(201, receipt, { location: `/purchases/${receipt.id}` });
+        }
         case 'stale':
           throw playerHasChanged();
         case 'insufficient':

@@ -1,17 +1,13 @@
-import { deployedService, lastSegment, Problem, type QueryRoute } from '../../shared/index.ts';
+import { json, Problem } from '../../shared/index.ts';
+import { deployedService, type QueryRoute } from '../../shared/service/index.ts';
 import { findReceipt } from './receipts.ts';
 
 export const getPurchase: QueryRoute = {
   name: 'get-purchase',
-  run: async ({ principal, request, db }) => {
-    const id = lastSegment(request.path);
-    const receipt = id === undefined ? undefined : await findReceipt(db, principal, id);
+  run: async ({ principal, request: { params }, db }) => {
+    const receipt = await findReceipt(db, principal, params['id'] ?? '');
     if (!receipt) throw new Problem('NOT_FOUND', 'There is no such purchase of yours.');
-    return {
-      statusCode: 200,
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(receipt),
-    };
+    return json(200, receipt);
   },
 };
 

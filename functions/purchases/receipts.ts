@@ -1,12 +1,6 @@
 import type { QueryResultRow } from 'pg';
-import {
-  acceptsVersion,
-  compareAndSwap,
-  type IfMatch,
-  type Queryable,
-  STALE,
-  type Tx,
-} from '../../shared/index.ts';
+import { acceptsVersion, type IfMatch } from '../../shared/index.ts';
+import { compareAndSwap, type Queryable, STALE, type Tx } from '../../shared/postgres/index.ts';
 
 export interface Receipt {
   readonly id: string;
@@ -28,14 +22,18 @@ interface ReceiptRow extends QueryResultRow {
 
 const COLUMNS = 'id, sku, quantity, coins, purchased_at';
 
+/** As Postgres writes a uuid. It refuses what is none with an error, which would be a failure of ours. */
+const ID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
 /** The receipt, if it is this player's: another's is as good as none. */
 export async function findReceipt(
   db: Queryable,
   userId: string,
   id: string,
 ): Promise<Receipt | undefined> {
+  if (!ID.test(id)) return undefined;
   const { rows } = await db.query<ReceiptRow>(
-    `SELECT ${COLUMNS} FROM purchases WHERE id::text = $1 AND user_id = $2`,
+    `SELECT ${COLUMNS} FROM purchases WHERE id = $1 AND user_id = $2`,
     [id, userId],
   );
   return rows[0] && toReceipt(rows[0]);

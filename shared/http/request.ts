@@ -10,6 +10,11 @@ export interface HttpRequest {
   readonly path: string;
   /** Method and route template (`POST /things/{id}`); the path itself where no route is named. */
   readonly endpoint: string;
+  /**
+   * What the `{names}` of the route stand for, as API Gateway hands them over (an HTTP API: decoded);
+   * empty where the route has none.
+   */
+  readonly params: Readonly<Record<string, string>>;
   /** Name and value pairs, decoded, sorted by name; the values of one name keep their order. */
   readonly query: readonly (readonly [string, string])[];
   /** Every value that the request carried under `name` (any case), in order, without the space around it. */
@@ -65,6 +70,7 @@ function readV2(event: APIGatewayProxyEventV2): HttpRequest {
     method,
     path,
     endpoint: `${method} ${template ?? path}`,
+    params: readParams(event.pathParameters),
     query: event.rawQueryString ? sortedQuery([...new URLSearchParams(event.rawQueryString)]) : [],
     header: headerReader(event.headers, undefined),
     body: bodyBytes(event.body, event.isBase64Encoded),
@@ -85,10 +91,20 @@ function readV1(event: APIGatewayProxyEvent): HttpRequest {
     method,
     path,
     endpoint: `${method} ${event.resource ?? path}`,
+    params: readParams(event.pathParameters),
     query: sortedQuery(pairs),
     header: headerReader(event.headers, event.multiValueHeaders),
     body: bodyBytes(event.body, event.isBase64Encoded),
   };
+}
+
+function readParams(
+  params: Readonly<Record<string, string | undefined>> | null | undefined,
+): Record<string, string> {
+  const named = Object.entries(params ?? {});
+  return Object.fromEntries(
+    named.flatMap(([name, value]) => (value == null ? [] : [[name, value]])),
+  );
 }
 
 /** By name alone: `a=1&a=2` is a list, and `a=2&a=1` another one. */

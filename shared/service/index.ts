@@ -17,4 +17,4 @@ export {
   type Service,
 } from './postgres-service.ts';
 export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './purge.ts';
-export { lastSegment, storableText } from './text.ts';
+export { storableText } from './text.ts';

@@ -14,19 +14,6 @@ export function storableText(lengthMax: number) {
     );
 }
 
-/**
- * The last part of a path, decoded: what `{id}` stands for in `/things/{id}`. Undefined where it
- * is no percent-encoding, or text that no store can hold and so none can find.
- */
-export function lastSegment(path: string): string | undefined {
-  try {
-    const text = decodeURIComponent(path.slice(path.lastIndexOf('/') + 1));
-    return isStorable(text) ? text : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 function isStorable(text: string): boolean {
   return !text.includes('\0') && text.isWellFormed();
 }

@@ -14,6 +14,8 @@ export interface RequestOptions {
   readonly rawBody?: string;
   readonly headers?: Record<string, string>;
   readonly query?: string;
+  /** What the `{names}` of the route stand for. */
+  readonly params?: Record<string, string>;
   readonly isBase64Encoded?: boolean;
 }
 
@@ -33,6 +35,7 @@ export function httpEvent(options: RequestOptions): HttpEvent {
     routeKey: `${method} ${path}`,
     rawPath: path,
     rawQueryString: options.query ?? '',
+    ...(options.params && { pathParameters: options.params }),
     headers: {
       'content-type': 'application/json',
       ...(key != null && { 'idempotency-key': key }),
@@ -65,6 +68,7 @@ export function restEvent(options: RequestOptions): HttpEvent {
     multiValueHeaders: Object.fromEntries(
       Object.entries(headers).map(([name, value]) => [name, [value]]),
     ),
+    pathParameters: options.params ?? null,
     queryStringParameters: null,
     multiValueQueryStringParameters: null,
     requestContext: {

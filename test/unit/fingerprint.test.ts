@@ -22,6 +22,7 @@ function of({ principal = 'alice', type = JSON_TYPE, ...parts }: Parts): string 
     method: parts.method ?? 'POST',
     path: parts.path ?? '/x',
     endpoint: 'POST /x',
+    params: {},
     query: parts.query ?? [],
     header: (name) => (name.toLowerCase() === 'content-type' ? [type] : []),
     body: Buffer.from(parts.body ?? ''),

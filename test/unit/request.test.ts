@@ -39,6 +39,15 @@ describe.each([
     },
   );
 
+  test('the parameters of the route are read as they were handed over', () => {
+    const params = { id: 'a%2Fb', other: 'ä' };
+    expect(readRequest(eventOf({ params })).params).toEqual(params);
+  });
+
+  test.each([null, undefined, {}, { id: undefined }])('%j are no parameters', (pathParameters) => {
+    expect(readRequest(event({ ...eventOf({}), pathParameters })).params).toEqual({});
+  });
+
   test.each([null, undefined, {}])('the headers %j are no headers', (headers) => {
     const sent = event({ ...eventOf({}), headers, multiValueHeaders: headers });
     expect(seen(sent, 'idempotency-key', 'content-type').headers).toEqual([[], []]);

@@ -1,4 +1,4 @@
-import type { Item, TableReader, Write } from '../../shared/index.ts';
+import type { Item, TableReader, Write } from '../../shared/dynamodb/index.ts';
 
 /** The item of a player in DynamoDB. A badge may be earned more than once: each time is an entry. */
 export interface Profile {
