@@ -34,7 +34,7 @@ export interface RedisCaches {
   cache(kind: CacheKind): Cache;
   /** Rejects when it cannot be used now. */
   ping(): Promise<unknown>;
-  close(): void;
+  close(): Promise<void>;
 }
 
 export function connectRedis(options: RedisConnectOptions): RedisCaches {
@@ -54,7 +54,7 @@ export function connectRedis(options: RedisConnectOptions): RedisCaches {
       await firstConnection(redis, connectBudgetMs);
       return redis.ping();
     },
-    close: () => redis.disconnect(),
+    close: async () => redis.disconnect(),
   };
 }
 

@@ -6,7 +6,7 @@
 import { dynamoStore } from '../dynamodb/dynamo-store.ts';
 import { createTable, type Table } from '../dynamodb/table.ts';
 import type { DynamoTx } from '../dynamodb/work.ts';
-import { openRedis } from './cache.ts';
+import { openCaches } from './cache.ts';
 import {
   type Handler,
   type MutationRoute,
@@ -16,7 +16,7 @@ import {
 } from './handlers.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
-import type { Environment } from './settings/setting.ts';
+import type { Environment } from './settings/component.ts';
 import { processEnvironment, readSettings, type SettingsFor } from './settings.ts';
 
 export type DynamoQueryRoute = QueryRouteOn<DynamoService>;
@@ -52,7 +52,7 @@ export function createDynamoService(
   });
   const { retentionMs, ttlSlackMs } = dynamodb;
   const store = dynamoStore({ table, retentionMs, ttlSlackMs });
-  const redis = openRedis(settings.redis, logger, meter);
+  const redis = openCaches(settings.redis, logger, meter);
   const cache = redis.cache('dynamo');
   const parts = { settings, logger, meter };
   const service: DynamoService = {

@@ -11,7 +11,7 @@ import { createDatabase, type Database, type Queryable } from '../postgres/pool.
 import { rdsToken } from '../postgres/rds-token.ts';
 import { readsOn } from '../postgres/reads.ts';
 import { type RecordTx, recordStore } from '../postgres/record-store.ts';
-import { openRedis } from './cache.ts';
+import { openCaches } from './cache.ts';
 import {
   type Handler,
   type MutationRoute,
@@ -22,8 +22,8 @@ import {
 } from './handlers.ts';
 import { createLogger, type Logger } from './logger.ts';
 import { createMeter, type Meter } from './metrics.ts';
+import type { Environment } from './settings/component.ts';
 import { leaseOf } from './settings/postgres.ts';
-import type { Environment } from './settings/setting.ts';
 import { processEnvironment, readSettings, type SettingsFor } from './settings.ts';
 
 /** How long a dependency has to show that it is there. */
@@ -67,7 +67,7 @@ export function createService(environment: Environment = processEnvironment()): 
     onIdleError: (error) =>
       logger.warn('An idle database connection was lost', { error: String(error) }),
   });
-  const redis = openRedis(settings.redis, logger, meter);
+  const redis = openCaches(settings.redis, logger, meter);
   const claimCache = redis.cache('claims');
   const recordCache = redis.cache('record');
   const parts = { settings, logger, meter };

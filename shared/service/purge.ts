@@ -9,9 +9,9 @@ import { type PurgeResult, type PurgeRun, runPass } from '../postgres/purge/work
 import { rdsToken } from '../postgres/rds-token.ts';
 import { createLogger } from './logger.ts';
 import { createMeter } from './metrics.ts';
+import type { Environment } from './settings/component.ts';
 import type { PurgeSettings } from './settings/postgres.ts';
 import { REQUEST_TIMEOUT_MS } from './settings/requests.ts';
-import type { Environment } from './settings/setting.ts';
 import { processEnvironment, readSettings } from './settings.ts';
 
 export interface Purge {

@@ -3,17 +3,17 @@
  * settings are listed in docs/settings.md.
  */
 import { ConfigError } from '../core/config-error.ts';
-import { DYNAMODB } from './settings/dynamodb.ts';
-import { DATABASE, MARKERS, MIGRATION, PURGE, RECORDS } from './settings/postgres.ts';
-import { REDIS } from './settings/redis.ts';
-import { REQUESTS, SERVICE } from './settings/requests.ts';
 import {
-  type Component,
+  type AnyComponent,
   type Environment,
   readAll,
   type Setting,
   type SettingsOf,
-} from './settings/setting.ts';
+} from './settings/component.ts';
+import { DYNAMODB } from './settings/dynamodb.ts';
+import { DATABASE, MARKERS, MIGRATION, PURGE, RECORDS } from './settings/postgres.ts';
+import { REDIS } from './settings/redis.ts';
+import { REQUESTS, SERVICE } from './settings/requests.ts';
 
 /** A root reads its own components, and asks for nothing of the others. */
 export const ROOTS = {
@@ -28,7 +28,7 @@ export const ROOTS = {
   dynamodb: { service: SERVICE, requests: REQUESTS, dynamodb: DYNAMODB, redis: REDIS },
   purge: { service: SERVICE, purge: PURGE },
   migration: { migration: MIGRATION },
-} as const satisfies Record<string, Record<string, Component<unknown>>>;
+} as const satisfies Record<string, Record<string, AnyComponent>>;
 
 export type SettingsFor<Root extends keyof typeof ROOTS> = SettingsOf<(typeof ROOTS)[Root]>;
 
@@ -45,12 +45,13 @@ export function readSettings<Root extends keyof typeof ROOTS>(
 }
 
 /** Every component once, in the order of the roots. */
-export const components = (): ReadonlySet<Component<unknown>> =>
-  new Set(Object.values(ROOTS).flatMap((root) => Object.values<Component<unknown>>(root)));
+export const COMPONENTS: ReadonlySet<AnyComponent> = new Set(
+  Object.values(ROOTS).flatMap((root) => Object.values<AnyComponent>(root)),
+);
 
 /** Misspelt settings: what nobody reads would be thought to protect. */
 function refuseUnknownNames(environment: Environment): void {
-  const rows = [...components()].flatMap((component) => component.rows);
+  const rows = [...COMPONENTS].flatMap((component) => Object.values(component.rows));
   const unknown = Object.keys(environment).filter(
     (name) =>
       name.startsWith('BACKSTOP_') && environment[name] && !rows.some((row) => isOf(row, name)),

@@ -1,7 +1,7 @@
 /** docs/settings.md is what the tables say; `npm run settings` writes it anew. */
 import { expect, test } from 'vitest';
-import type { Component, Setting } from '../../shared/service/settings/setting.ts';
-import { components, ROOTS } from '../../shared/service/settings.ts';
+import type { AnyComponent, Setting } from '../../shared/service/settings/component.ts';
+import { COMPONENTS, ROOTS } from '../../shared/service/settings.ts';
 
 const READERS: Record<keyof typeof ROOTS, string> = {
   postgres: 'a function on Postgres (`deployedService`)',
@@ -17,17 +17,17 @@ function line({ name, isPerFunction, type, unit = '', unset, about }: Setting<un
   return cells(names, type, unset, unit, about);
 }
 
-function section({ title, rows }: Component<unknown>): string {
+function section({ title, rows }: AnyComponent): string {
   const head = [
     cells('setting', 'type', 'default', 'unit', 'what it decides'),
     '|---|---|---|---|---|',
   ];
-  return [`## ${title}`, '', ...head, ...rows.map(line), ''].join('\n');
+  return [`## ${title}`, '', ...head, ...Object.values(rows).map(line), ''].join('\n');
 }
 
 function document(): string {
   const readers = Object.entries(ROOTS).map(([root, parts]) => {
-    const titles = Object.values<Component<unknown>>(parts).map(({ title }) => title);
+    const titles = Object.values<AnyComponent>(parts).map(({ title }) => title);
     return cells(READERS[root as keyof typeof ROOTS], titles.join(', '));
   });
   return `# Settings
@@ -44,7 +44,7 @@ ${readers.join('\n')}
 \`<FUNCTION>\` is the name of a route in capitals, with _ for -: \`BACKSTOP_KEY_MODE_SPEND_COINS\` is about
 \`spend-coins\` alone. The level of the log is Powertools' own \`POWERTOOLS_LOG_LEVEL\`.
 
-${[...components()].map(section).join('\n')}`;
+${[...COMPONENTS].map(section).join('\n')}`;
 }
 
 test('docs/settings.md is what the tables of settings generate', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Environment } from '../../shared/service/settings/setting.ts';
+import type { Environment } from '../../shared/service/settings/component.ts';
 import { readSettings } from '../../shared/service/settings.ts';
 
 const load = (environment: Environment) => readSettings('migration', environment).migration;

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../../shared/core/config-error.ts';
+import type { Environment } from '../../shared/service/settings/component.ts';
 import { leaseOf } from '../../shared/service/settings/postgres.ts';
-import type { Environment } from '../../shared/service/settings/setting.ts';
 import { readSettings } from '../../shared/service/settings.ts';
 
 const DATABASE_URL = 'postgres://user:hunter2@host/db';

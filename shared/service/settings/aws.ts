@@ -1,9 +1,10 @@
 /** What signs a token in place of a password. */
 import { ConfigError } from '../../core/config-error.ts';
 import type { AwsCredentials } from '../../redis/elasticache-token.ts';
-import { type Setting, text } from './setting.ts';
+import type { Environment, Setting } from './component.ts';
+import * as row from './row.ts';
 
-export const AWS_REGION = text(
+export const AWS_REGION = row.text(
   'AWS_REGION',
   'The region that tokens are signed for, and where DynamoDB is. Lambda sets it.',
 );
@@ -16,37 +17,23 @@ export function neededRegion(region: string | undefined, because: string): strin
   );
 }
 
-/** Read anew at each call, since whoever runs this process may replace it. */
-function live(name: string, about: string): Setting<() => string | undefined> {
-  return { ...text(name, about), read: (environment) => () => environment[name] || undefined };
-}
-
-export const CREDENTIALS = {
-  accessKeyId: live(
+/** Read anew at each call, since whoever runs this process may replace them. */
+export const CREDENTIALS: Setting<() => AwsCredentials> = {
+  ...row.text(
     'AWS_ACCESS_KEY_ID',
-    'With `BACKSTOP_REDIS_AUTH=iam`: what tokens are signed with, read for each. Lambda sets it.',
+    'With `AWS_SECRET_ACCESS_KEY` and, for a role, `AWS_SESSION_TOKEN`: what `BACKSTOP_REDIS_AUTH=iam` signs tokens with. Lambda sets them.',
   ),
-  secretAccessKey: live('AWS_SECRET_ACCESS_KEY', 'Likewise.'),
-  sessionToken: live(
-    'AWS_SESSION_TOKEN',
-    "Likewise, of a role; a user's long-lived keys have none.",
-  ),
+  read: (environment) => () => ({
+    accessKeyId: credential(environment, 'AWS_ACCESS_KEY_ID'),
+    secretAccessKey: credential(environment, 'AWS_SECRET_ACCESS_KEY'),
+    sessionToken: environment['AWS_SESSION_TOKEN'] || undefined,
+  }),
 };
 
-/** @throws ConfigError when there are none now. */
-export function currentCredentials(
-  read: Readonly<Record<keyof typeof CREDENTIALS, () => string | undefined>>,
-): AwsCredentials {
-  const needed = (name: 'accessKeyId' | 'secretAccessKey'): string => {
-    const value = read[name]();
-    if (value !== undefined) return value;
-    throw new ConfigError(
-      `${CREDENTIALS[name].name} is not set: with BACKSTOP_REDIS_AUTH=iam tokens are signed with the credentials in the environment. Lambda sets it; elsewhere set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN for a role).`,
-    );
-  };
-  return {
-    accessKeyId: needed('accessKeyId'),
-    secretAccessKey: needed('secretAccessKey'),
-    sessionToken: read.sessionToken(),
-  };
+function credential(environment: Environment, name: string): string {
+  const value = environment[name];
+  if (value) return value;
+  throw new ConfigError(
+    `${name} is not set: with BACKSTOP_REDIS_AUTH=iam tokens are signed with the credentials in the environment. Lambda sets it; elsewhere set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN for a role).`,
+  );
 }

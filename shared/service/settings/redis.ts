@@ -1,55 +1,24 @@
 import { ConfigError } from '../../core/config-error.ts';
 import { COMMIT_LOOKUP_GRACE_MS } from '../../core/contract.ts';
 import { checkRedisUrl } from '../../core/server-urls.ts';
-import { AWS_REGION, CREDENTIALS, currentCredentials, neededRegion } from './aws.ts';
+import { AWS_REGION, CREDENTIALS, neededRegion } from './aws.ts';
+import { component, judged, type Settings } from './component.ts';
 import { ANSWER_MARGIN_MS, REQUEST_TIMEOUT_MS } from './requests.ts';
-import { choice, component, judged, number, type Settings, text, url } from './setting.ts';
+import * as row from './row.ts';
 
+// biome-ignore format: a table, with a row on each line
 const TABLE = component('Redis', {
-  url: url(
-    'REDIS_URL',
-    'The Redis in front of the stores; without it there is none.',
-    checkRedisUrl,
-  ),
-  mode: choice(
-    'BACKSTOP_REDIS_MODE',
-    ['single', 'cluster'],
-    'Whether the URL leads to one Redis or into a cluster.',
-  ),
-  namespace: text(
-    'BACKSTOP_NAMESPACE',
-    'Names this deployment (service and stage) in every key; must be set where there is a Redis.',
-  ),
-  epoch: number(
-    'BACKSTOP_CACHE_EPOCH',
-    1,
-    '',
-    'In every key. Raised when the database was restored, so that nothing is replayed that it does not know.',
-  ),
-  commandTimeoutMs: number('BACKSTOP_REDIS_COMMAND_TIMEOUT_MS', 100, 'ms', 'For any one command.'),
-  connectBudgetMs: number(
-    'BACKSTOP_REDIS_CONNECT_BUDGET_MS',
-    250,
-    'ms',
-    'How long the first request of a process waits for its connection.',
-  ),
-  coolDownMs: number(
-    'BACKSTOP_REDIS_COOL_DOWN_MS',
-    1000,
-    'ms',
-    'How long Redis is left alone after three failures running.',
-  ),
-  auth: choice(
-    'BACKSTOP_REDIS_AUTH',
-    ['password', 'iam'],
-    'What a connection signs in with: the password of the URL, or a token of its own.',
-  ),
-  cacheName: text(
-    'BACKSTOP_REDIS_CACHE_NAME',
-    'With `iam`: the ElastiCache Serverless cache that tokens are signed for.',
-  ),
+  url: row.url('REDIS_URL', checkRedisUrl, 'The Redis in front of the stores; without it there is none.'),
+  mode: row.choice('BACKSTOP_REDIS_MODE', ['single', 'cluster'], 'Whether the URL leads to one Redis or into a cluster.'),
+  namespace: row.text('BACKSTOP_NAMESPACE', 'In every key: names this deployment (service and stage). Must be set where there is a Redis.'),
+  epoch: row.count('BACKSTOP_CACHE_EPOCH', 1, '', 'In every key: raised when the database was restored, so that nothing is replayed that it does not know.'),
+  commandTimeoutMs: row.ms('BACKSTOP_REDIS_COMMAND_TIMEOUT_MS', 100, 'For any one command.'),
+  connectBudgetMs: row.ms('BACKSTOP_REDIS_CONNECT_BUDGET_MS', 250, 'How long the first request of a process waits for its connection.'),
+  coolDownMs: row.ms('BACKSTOP_REDIS_COOL_DOWN_MS', 1000, 'How long Redis is left alone after three failures running.'),
+  auth: row.choice('BACKSTOP_REDIS_AUTH', ['password', 'iam'], 'What a connection signs in with: the password of the URL, or a token of its own.'),
+  cacheName: row.text('BACKSTOP_REDIS_CACHE_NAME', 'With `iam`: the ElastiCache Serverless cache that tokens are signed for.'),
   awsRegion: AWS_REGION,
-  ...CREDENTIALS,
+  credentials: CREDENTIALS,
   answerMarginMs: ANSWER_MARGIN_MS,
 });
 
@@ -107,12 +76,12 @@ function tokenSignIn(given: Given, url: string) {
       'REDIS_URL names no user: with BACKSTOP_REDIS_AUTH=iam a token is signed for one. Set it to rediss://user@host:6379.',
     );
   }
-  const { cacheName } = given;
+  const { cacheName, credentials } = given;
   if (cacheName === undefined) {
     throw new ConfigError(
       'BACKSTOP_REDIS_CACHE_NAME is not set: with BACKSTOP_REDIS_AUTH=iam a token is signed for one cache. Set it to the name of the ElastiCache Serverless cache.',
     );
   }
-  currentCredentials(given);
-  return { cacheName, region, credentials: () => currentCredentials(given) };
+  credentials();
+  return { cacheName, region, credentials };
 }
