@@ -1,4 +1,7 @@
-/** The contract: what a mutation, a store and a cache are, and the contract over HTTP. */
+/**
+ * The contract: what a mutation, a store and a cache are, and the contract over HTTP. Loads
+ * neither middy nor a driver; those have faces of their own.
+ */
 
 export { ConfigError } from './core/config-error.ts';
 export {
@@ -7,18 +10,26 @@ export {
   type CacheLookup,
   type CacheMode,
   type Codec,
+  type Completion,
   type Kept,
   type Mutation,
   NO_CACHE,
   type OpenTransaction,
   type Store,
   TOMBSTONE,
+  type Unprotected,
   type Work,
 } from './core/contract.ts';
 export { type Ending, type OnceParts, runOnce, runUnprotected } from './core/once.ts';
-export { LeaseLostError, type Outcome, RejectedError } from './core/outcome.ts';
-// Only until functions/ and test/ import the faces.
-export * from './dynamodb/index.ts';
+export {
+  type Committed,
+  LeaseLostError,
+  type NotCommitted,
+  type Outcome,
+  type Rejected,
+  RejectedError,
+  type RejectionCode,
+} from './core/outcome.ts';
 export { type HttpCodec, httpCodec, type KeptResponse } from './http/codec.ts';
 export { json } from './http/json.ts';
 export { acceptsVersion, type IfMatch, readIfMatch } from './http/precondition.ts';
@@ -35,7 +46,3 @@ export {
   problemResponse,
 } from './http/problems.ts';
 export { type HttpEvent, type HttpRequest, NotHttpError, readRequest } from './http/request.ts';
-export * from './lambda/index.ts';
-export * from './postgres/index.ts';
-export * from './redis/index.ts';
-export * from './service/index.ts';

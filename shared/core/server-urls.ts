@@ -62,7 +62,8 @@ function check(name: string, text: string, { schemes, example }: Grammar): URL {
       `has a port that is no number from 1 to 65535, or an unescaped password. ${ESCAPES}`,
     );
   }
-  return URL.parse(text) ?? refuse('is no URL: its host or its port cannot be');
+  if (!URL.canParse(text)) return refuse('is no URL: its host or its port cannot be');
+  return new URL(text);
 }
 
 function canDecode(text: string): boolean {

@@ -1,4 +1,5 @@
-import type { Cache, HttpResponse, HttpWork, Problem, Store } from '../../shared/index.ts';
+import type { Cache, HttpResponse, Problem, Store } from '../../shared/index.ts';
+import type { HttpWork } from '../../shared/lambda/index.ts';
 
 /** What differs by store, all of it. Everything else in the suite holds for each. */
 export interface Traits {

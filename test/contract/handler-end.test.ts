@@ -8,11 +8,11 @@ import {
   type Cache,
   type HttpEvent,
   type HttpResponse,
-  type HttpWork,
   NO_CACHE,
   Problem,
   type Store,
 } from '../../shared/index.ts';
+import type { HttpWork } from '../../shared/lambda/index.ts';
 import {
   idempotency,
   type OnceContext,

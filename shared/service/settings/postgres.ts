@@ -106,7 +106,8 @@ function withToken<Given extends SettingsOf<typeof CONNECTION>>({
 }
 
 function checkMigrateUrl(name: string, text: string): void {
-  if (URL.parse(text)?.password !== '') throw row.refused(name, text, MIGRATE_URL_SHAPE);
+  if (!URL.canParse(text) || new URL(text).password !== '')
+    throw row.refused(name, text, MIGRATE_URL_SHAPE);
   checkPostgresUrl(name, text);
 }
 
