@@ -745,7 +745,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'shared/http/response.ts',
     from: '    judgeValue(`the header ${name}`, value);\n',
     to: '',
-    tests: ['test/unit/stored-response.test.ts'],
+    tests: ['test/unit/codec.test.ts'],
     name: 'C124',
   },
   {
@@ -754,7 +754,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'shared/http/response.ts',
     from: 'if (bytes > RESPONSE_BYTES_MAX)',
     to: 'if (bytes > 10 * RESPONSE_BYTES_MAX)',
-    tests: ['test/unit/stored-response.test.ts'],
+    tests: ['test/unit/codec.test.ts'],
     name: 'Lambda would not send',
   },
   {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { projectFolder } from '../../infra/local/project.ts';
@@ -11,4 +11,11 @@ test('every fault that `npm run mutants` plants still has its place', () => {
   });
   expect(lost.map(({ id }) => id)).toEqual([]);
   expect(new Set(MUTANTS.map(({ id }) => id)).size).toBe(MUTANTS.length);
+});
+
+test('the tests that must catch a planted fault are there', () => {
+  const gone = MUTANTS.flatMap(({ tests }) => tests).filter(
+    (path) => !existsSync(join(projectFolder, path)),
+  );
+  expect(gone).toEqual([]);
 });
