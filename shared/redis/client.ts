@@ -81,9 +81,9 @@ const nodeOptions = (): NodeOptions => ({
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   connectTimeout: RECONNECT_TIMEOUT_MS,
-  socketTimeout: SILENCE_MS_MAX,
+  socketTimeout: SOCKET_IDLE_TIMEOUT_MS,
   keepAlive: 10_000,
-  // Who we are is one more right that the user would need.
+  // CLIENT SETINFO would need one more right in the ACL.
   disableClientInfo: true,
 });
 
@@ -98,7 +98,7 @@ const RECONNECT_EVERY_MS_MAX = 1000;
  * A connection that owes an answer for so long is dead, whatever TCP thinks (which
  * takes a quarter of an hour to notice that a peer vanished without a word).
  */
-const SILENCE_MS_MAX = 1000;
+const SOCKET_IDLE_TIMEOUT_MS = 1000;
 
 /**
  * Opens the first connection and waits for it, up to `budgetMs`; likewise for a later
@@ -122,11 +122,11 @@ const isConnecting = ({ status }: RedisClient): boolean =>
  * @throws Error when the connection failed or the budget ran out.
  */
 export async function connected(redis: RedisClient, budgetMs: number): Promise<void> {
-  const byMs = monotonicMs() + budgetMs;
+  const byMonotonicMs = monotonicMs() + budgetMs;
   if (redis.status !== 'ready') await ready(redis, budgetMs);
   if (redis instanceof Cluster) {
     const nodes = redis.nodes('master').filter(isConnecting);
-    await Promise.allSettled(nodes.map((node) => ready(node, byMs - monotonicMs())));
+    await Promise.allSettled(nodes.map((node) => ready(node, byMonotonicMs - monotonicMs())));
   }
 }
 

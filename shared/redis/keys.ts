@@ -25,12 +25,12 @@ export function entryNames({ namespace, epoch = 1 }: Keyspace): (...parts: strin
   // Whoever calls from JavaScript hears it too.
   if (typeof namespace !== 'string' || namespace === '') {
     throw new TypeError(
-      `The fast path needs a namespace: the name of this deployment, such as service and stage. Without it two deployments on one Redis would replay each other's answers. Pass namespace: "shop-prod".`,
+      `The cache needs a namespace: the name of this deployment, such as service and stage. Without it two deployments on one Redis would replay each other's answers. Pass namespace: "shop-prod".`,
     );
   }
   if (!Number.isSafeInteger(epoch) || epoch < 1) {
     throw new TypeError(
-      `The fast path's epoch is ${epoch}: it must be a whole number above 0. Leave it out, and raise it when the database was restored.`,
+      `The cache's epoch is ${epoch}: it must be a whole number above 0. Leave it out, and raise it when the database was restored.`,
     );
   }
   const prefix = `${encodePart(namespace)}:${epoch}:idem:`;

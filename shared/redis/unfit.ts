@@ -1,6 +1,6 @@
 /** What is wrong with a Redis itself, and will be with the next command as well. */
 
-/** It answers, and refuses what the fast path says: no outage, but a fault of whoever set it up. */
+/** It answers, and rejects the cache's commands: no outage, but a fault of its set-up. */
 export class UnfitRedisError extends Error {
   override name = 'UnfitRedisError';
 }
@@ -15,9 +15,9 @@ export function unfitness(error: unknown): UnfitRedisError | undefined {
 }
 
 const TOO_OLD =
-  'This Redis is too old: the fast path needs Redis 7 or newer, or Valkey, for SET with NX, GET and PXAT together. Upgrade it.';
+  'This Redis is too old: the cache needs Redis 7 or newer, or Valkey, for SET with NX, GET and PXAT together. Upgrade it.';
 const NO_RIGHT =
-  'This Redis user lacks a right that the fast path needs: give it +set +get +del +eval on the keys of its namespace (~NAMESPACE:*), as infra/cache.yml does.';
+  'This Redis user lacks a right that the cache needs: give it +set +get +del +eval on the keys of its namespace (~NAMESPACE:*), as infra/cache.yml does.';
 
 const WHYS: readonly (readonly [RegExp, string])[] = [
   [/^ERR syntax error/, TOO_OLD],

@@ -192,10 +192,10 @@ describe('a report after COMMIT', () => {
 
 describe('a cache that breaks its contract (core 18)', () => {
   const rejecting = async () => {
-    throw new Error('no fast path');
+    throw new Error('no cache');
   };
   const throwing = () => {
-    throw new Error('no fast path');
+    throw new Error('no cache');
   };
   const UNKNOWN = { kind: 'unknown' };
   const NO_CLAIM = { lookup: UNKNOWN, publish: async () => {}, release: async () => {} };

@@ -86,18 +86,18 @@ test('ApiErrorsAlarm goes off at more than five 5xx in three of five minutes', (
   expect(isInAlarm(alarm(id), times(5, []))).toBe(false);
 });
 
-test.each(steps)('FastPathFailuresAlarm goes off when %s fails often', async (step) => {
+test.each(steps)('CacheFailuresAlarm goes off when %s fails often', async (step) => {
   const one = await emittedBy(() => cacheFailure(step));
   const many = times(11, one).flat();
-  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many))).toBe(true);
-  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, many.slice(1)))).toBe(false);
-  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, []))).toBe(false);
+  expect(isInAlarm(alarm('CacheFailuresAlarm'), times(5, many))).toBe(true);
+  expect(isInAlarm(alarm('CacheFailuresAlarm'), times(5, many.slice(1)))).toBe(false);
+  expect(isInAlarm(alarm('CacheFailuresAlarm'), times(5, []))).toBe(false);
 });
 
-test('FastPathFailuresAlarm counts all steps together', async () => {
+test('CacheFailuresAlarm counts all steps together', async () => {
   const each = await emittedBy(() => steps.forEach((step) => void cacheFailure(step)));
-  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
-  expect(isInAlarm(alarm('FastPathFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
+  expect(isInAlarm(alarm('CacheFailuresAlarm'), times(5, times(4, each).flat()))).toBe(true);
+  expect(isInAlarm(alarm('CacheFailuresAlarm'), times(5, times(3, each).flat()))).toBe(false);
 });
 
 test('OutcomeUnknownAlarm goes off at one lost answer to COMMIT that could not be found out', async () => {
@@ -125,7 +125,7 @@ test('an alarm of one stage does not look at what another stage emits (deploy E1
   for (const [id, emit] of [
     ['OldestExpiredAgeAlarm', late],
     ['PurgeFailuresAlarm', late],
-    ['FastPathFailuresAlarm', failures],
+    ['CacheFailuresAlarm', failures],
     ['OutcomeUnknownAlarm', unknown],
   ] as const) {
     const theirs = await emit('dev');
@@ -155,7 +155,7 @@ test('the functions of a stage emit its name (deploy E1)', async () => {
 test('every alarm is tested above, tells the topic of both ends, and has a description', () => {
   const tested = [
     'ApiErrorsAlarm',
-    'FastPathFailuresAlarm',
+    'CacheFailuresAlarm',
     'OldestExpiredAgeAlarm',
     'OutcomeUnknownAlarm',
     'ProxyPinningAlarm',

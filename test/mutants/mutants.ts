@@ -317,7 +317,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     id: 'no-redirects',
-    fault: 'a slot that moved is lost to the fast path',
+    fault: 'a slot that moved is lost to the cache',
     file: 'shared/redis/cluster.ts',
     from: 'const REDIRECTIONS_MAX = 3',
     to: 'const REDIRECTIONS_MAX = 0',
@@ -759,7 +759,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     id: 'fast-path-rejects',
-    fault: 'a fast path that rejects leaves its transaction open',
+    fault: 'a cache that rejects leaves its transaction open',
     file: 'shared/core/guarded-cache.ts',
     from: '      return otherwise;',
     to: '      throw error;',

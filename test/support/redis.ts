@@ -4,7 +4,7 @@ import { startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { eventually } from './waiting.ts';
 
-/** Of every service and fast path that names no other. */
+/** Of every service and cache that names no other. */
 export const TEST_NAMESPACE = 'test';
 
 /** How the names of its entries begin. */

@@ -15,7 +15,7 @@ import {
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { eventually } from '../../support/waiting.ts';
-import { fastPathOn, kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
+import { claimCacheOn, kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
 
 export interface ClusterRig {
   readonly db: TestDatabase;
@@ -88,7 +88,7 @@ export function openPath(rig: ClusterRig) {
     commandTimeoutMs: 100,
     onError: () => {},
   }) as Cluster;
-  return { redis, ...fastPathOn(redis) };
+  return { redis, ...claimCacheOn(redis) };
 }
 
 export const mutationOf = ({ principal, key }: SpendRequest): Mutation => ({

@@ -227,5 +227,5 @@ async function fastPathBack({ spend }: Spender): Promise<void> {
     expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(again);
     expect(await effectsOn(rig, probe)).toBe(1);
     return again === '200 replayed';
-  }, 'the fast path back');
+  }, 'the cache back');
 }

@@ -15,7 +15,7 @@ import {
   COINS,
   countKinds,
   effectsOn,
-  fastPathOn,
+  claimCacheOn,
   faultRig,
   holdPlayer,
   kindOf,
@@ -104,7 +104,7 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
       commandTimeoutMs: 100,
       onError: () => {},
     });
-    const { path, failures } = fastPathOn(redis);
+    const { path, failures } = claimCacheOn(redis);
     await path.claim(mutation(Date.now() + 10_000));
     await rig.redis.raw.flushall();
 

@@ -40,7 +40,7 @@ async function fastPathBack({ spend }: Spender): Promise<void> {
     expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(kindOf(again));
     expect(await effectsOn(rig, probe)).toBe(1);
     return kindOf(again) === '200 replayed';
-  }, 'the fast path back');
+  }, 'the cache back');
 }
 
 describe('a black-holed Redis costs its budget and no more (C37)', () => {

@@ -116,8 +116,8 @@ export interface FastPathOnly {
   readonly failures: readonly string[];
 }
 
-/** The fast path alone on `redis`, which is closed when the test ends. */
-export function fastPathOn(redis: RedisClient): FastPathOnly {
+/** The cache alone on `redis`, which is closed when the test ends. */
+export function claimCacheOn(redis: RedisClient): FastPathOnly {
   onTestFinished(() => redis.disconnect());
   const failures: string[] = [];
   const path = redisClaimCache({
