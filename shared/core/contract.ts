@@ -58,7 +58,7 @@ export interface Codec<Returned, Result> {
 
 /**
  * How much longer than the deadline an answer is waited for. The store's own limits
- * (lock_timeout) end at the deadline and say what was being waited for; this one
+ * (lock_timeout) end at the deadline and name what was being waited for; this one
  * is for work that hangs elsewhere, and for a store that does not answer.
  */
 export const ANSWER_GRACE_MS = 300;
@@ -130,7 +130,7 @@ export interface OpenTransaction<Tx> {
   readonly claimed: Promise<unknown>;
   /** The point of truth. */
   commit(completion: Completion): Promise<Committed<Kept> | NotCommitted<Kept>>;
-  /** Rolls back, gives the connection up, and says what `error` means. Never rejects. */
+  /** Rolls back, gives the connection up, and classifies `error`. Never rejects. */
   rollback(error: unknown): Promise<NotCommitted<Kept>>;
   /**
    * The same where nothing failed: the cache has answered. Does not wait for a claim

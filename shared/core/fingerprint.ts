@@ -31,7 +31,7 @@ function measured(part: string): string {
   return `${Buffer.byteLength(part)}:${part}`;
 }
 
-/** Fingerprints of different versions say nothing of each other. */
+/** Fingerprints of different versions cannot be compared. */
 export function areComparable(one: string, other: string): boolean {
   return one.split(':', 1)[0] === other.split(':', 1)[0];
 }

@@ -11,7 +11,7 @@ import { withTimeout } from './timeout.ts';
 
 /**
  * A cache of anybody's, held to the contract: no method rejects or outlasts the request (a
- * `claim` that does is `unknown`), and what it says it holds can be read. A rejection inside of
+ * `claim` that does is `unknown`), and what it answers can be read. A rejection inside of
  * `once` would leave a transaction open, or make a failure of what was committed.
  */
 export function guardedCache(cache: Cache, onFailure: (error: unknown) => void): Cache {

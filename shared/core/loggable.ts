@@ -12,7 +12,7 @@ interface Loggable {
 }
 
 /**
- * What a log may say of an error: its name, message, code and stack, and the same of its
+ * What may be logged of an error: its name, message, code and stack, and the same of its
  * causes. Never its other properties: drivers and middlewares hang bodies, rows and
  * credentials on their errors (`cause.data`, `detail`, `command.args`).
  */
@@ -42,7 +42,7 @@ function withoutQuote(message: string): string {
   return message.replace(/(?:\.\.\.)?"[\s\S]*"(?:\.\.\.)?(?= is not valid JSON)/, 'the text');
 }
 
-/** What logs may say of a key: enough to follow one request, not enough to send it again. */
+/** What may be logged of a key: enough to follow one request, not enough to send it again. */
 export function shortHash(key: string): string {
   return hash('sha256', key).slice(0, 12);
 }

@@ -36,19 +36,19 @@ import { withTimeout } from './timeout.ts';
 
 export interface OnceParts<Tx, Returned, Result> {
   readonly cache: Cache;
-  /** `first` where it is not said. */
+  /** Default: `first`. */
   readonly cacheMode?: CacheMode | undefined;
   readonly store: Store<Tx>;
   readonly codec: Codec<Returned, Result>;
 }
 
-/** How the request ended, and who said so. */
+/** How the request ended, and who decided it. */
 export interface Ending<Result> {
   readonly outcome: Outcome<Result>;
   readonly decidedBy: 'cache' | 'store';
   /** How often the transaction was tried. */
   readonly attempts: number;
-  /** The cache is being told, of a result that was committed. Await it before the answer; it never rejects. */
+  /** The publish of a committed result, under way. Await it before the answer; it never rejects. */
   readonly published?: Promise<void>;
 }
 

@@ -1,7 +1,7 @@
 /**
  * How a mutation ends: the one vocabulary, from the driver's error to the caller's answer. Each
  * driver has one table from its errors to these (`classify-error.ts`), and each trigger one from
- * these to what its caller is told (`http/outcome-problem.ts`).
+ * these to what its caller gets (`http/outcome-response.ts`).
  */
 
 /** The effect stands, and this request made it. */

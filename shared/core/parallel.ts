@@ -1,6 +1,6 @@
 /**
- * Mode `parallel`: the store is asked while the cache is, and the cache is heard before it. What
- * it adds to `once` is here: a work and a store that give way once the cache has the answer.
+ * Mode `parallel`: both are asked at once, and an answer of the cache comes first. What it
+ * adds to `once` is here: a work and a store that give way once the cache has the answer.
  */
 import { isOpen, type Kept, type Store, type Work } from './contract.ts';
 import type { NotCommitted } from './outcome.ts';

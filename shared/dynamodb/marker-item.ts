@@ -48,7 +48,7 @@ export function markerKey({ principal, key }: Pick<Mutation, 'principal' | 'key'
 }
 
 /**
- * What a marker says to a request with its key. No clock has a say in it: an item that is
+ * What a marker answers to a request with its key. No clock decides it: an item that is
  * there answers, also past its expiry, when the deletion by its time-to-live is still to
  * come (days late, at times). Taken for absent, it would be a second run.
  */

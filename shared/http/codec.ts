@@ -19,7 +19,7 @@ export interface KeptResponse {
 }
 
 export interface HttpCodecOptions {
-  /** Larger bodies are not kept: a retry hears ALREADY_EXISTS. */
+  /** Larger bodies are not kept: a retry gets ALREADY_EXISTS. */
   readonly storedBodyBytesMax: number;
   readonly problemBaseUrl?: string | undefined;
 }

@@ -1,4 +1,4 @@
-/** What an HTTP client is told of each outcome. */
+/** The one table from an outcome to its HTTP response. */
 import {
   DeadlineError,
   type Outcome,
@@ -41,7 +41,7 @@ export function answerOf(outcome: Outcome<HttpResponse>, circumstances: Circumst
   }
 }
 
-/** A rejection that was thrown, as the problem that the client is told; any other error as it is. */
+/** A rejection that was thrown, as the problem that answers it; any other error as it is. */
 export function asProblem(error: unknown): unknown {
   return error instanceof RejectedError ? problemOf(error.rejected, {}) : error;
 }

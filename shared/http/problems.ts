@@ -97,7 +97,7 @@ export interface ProblemOptions {
 }
 
 /**
- * An error that the client hears of. Throw it in a handler's work to roll the
+ * An error that is the client's answer. Throw it in a handler's work to roll the
  * mutation back and leave no trace of the key; return `problemResponse(…)`
  * instead to commit the refusal, so that a retry replays it.
  */
@@ -148,7 +148,7 @@ export interface HttpResponse {
   isBase64Encoded?: boolean;
 }
 
-/** A status that ends an exchange; 1xx are said on the way. */
+/** A status that ends an exchange; 1xx come before it. */
 export function isFinalStatus(status: unknown): status is number {
   return Number.isInteger(status) && Number(status) >= 200 && Number(status) <= 599;
 }
@@ -192,10 +192,10 @@ export function problemResponse(
 }
 
 /**
- * What the client is told of any error at all. Our own problems speak for
+ * The response to any error at all. Our own problems speak for
  * themselves; an HTTP error that another middleware threw keeps its status
  * (its 422 apart: that status means KEY_REUSED here and nothing else); the
- * rest is INTERNAL, and says nothing of what is inside.
+ * rest is INTERNAL, and shows nothing of what is inside.
  */
 export function errorResponse(error: unknown, baseUrl?: string): HttpResponse {
   if (error instanceof Problem) return problemResponse(error, baseUrl);

@@ -34,7 +34,7 @@ export class NotHttpError extends TypeError {
  *
  * @throws NotHttpError
  */
-export function insistOnHttp(event: unknown): void {
+export function assertHttp(event: unknown): void {
   const { httpMethod, rawPath, requestContext } = (
     typeof event === 'object' ? (event ?? {}) : {}
   ) as Record<string, unknown>;
@@ -54,7 +54,7 @@ export function insistOnHttp(event: unknown): void {
  * @throws NotHttpError; Error where the body is no text any more.
  */
 export function readRequest(event: HttpEvent): HttpRequest {
-  insistOnHttp(event);
+  assertHttp(event);
   const isV2 = 'requestContext' in event && 'http' in (event.requestContext ?? {});
   return isV2 ? readV2(event as APIGatewayProxyEventV2) : readV1(event as APIGatewayProxyEvent);
 }

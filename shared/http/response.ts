@@ -46,7 +46,7 @@ export const RESPONSE_BYTES_MAX = 6 * 1024 * 1024 - 16 * 1024;
 
 /**
  * What the work returned, as the response that it stands for: a copy in plain data, with
- * nothing in it that HTTP or Lambda could not carry, and without what only the contract says.
+ * nothing in it that HTTP or Lambda could not carry, and without the reserved headers.
  *
  * @throws TypeError when it is not one that could be sent and stored.
  */
@@ -95,7 +95,7 @@ function judgeSize(response: HttpResponse): void {
   }
 }
 
-/** @throws TypeError for what JSON cannot say: a BigInt, a cycle. */
+/** @throws TypeError for what JSON cannot carry: a BigInt, a cycle. */
 function asJson(value: object): string {
   try {
     return JSON.stringify(value);
@@ -175,7 +175,7 @@ export function isCarriedText(value: unknown): boolean {
   return typeof value === 'string' && /^[\t\x20-\x7e\x80-\xff]*$/.test(value);
 }
 
-/** Only the contract says these. */
+/** Reserved headers: the library alone sets them. */
 function isOurs(name: string): boolean {
   return /^idempotency-(?:replayed|expires)$/i.test(name);
 }

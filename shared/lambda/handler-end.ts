@@ -23,7 +23,7 @@ export interface State {
   handed?: HttpResponse;
   /** The handler has ended; a call of `once` after that does nothing. */
   isOver: boolean;
-  /** What the handler did wrong has been said. */
+  /** A fault of the handler has been reported. */
   isJudged: boolean;
   /** `once` has reported how the request ended. */
   isReported: boolean;
@@ -122,7 +122,7 @@ function isRefused(returned: unknown): boolean {
 
 /**
  * Whether the answer is the response of `once`. Hooks inside of ours (cors) may have added
- * headers to it; that they have changed none can only be told where the handler did not hand
+ * headers to it; that they have changed none can only be seen where the handler did not hand
  * on the very object.
  */
 function isResponse(response: HttpResponse, returned: unknown, isHandedOn: boolean): boolean {
@@ -138,7 +138,7 @@ function isResponse(response: HttpResponse, returned: unknown, isHandedOn: boole
   );
 }
 
-const SAID: Record<HandlerFault, string> = {
+const FAULT_MESSAGES: Record<HandlerFault, string> = {
   unprotected:
     'The handler answered with success and never called once: its effects are unprotected.',
   not_awaited:
@@ -156,7 +156,7 @@ const SAID: Record<HandlerFault, string> = {
     'The handler, or a middleware, threw after once had resolved. The response of once is the answer.',
 };
 
-/** One ERROR line says what the handler did. */
+/** Reports what the handler did, as one ERROR line. */
 function judge(
   state: State,
   { report }: Answering,
@@ -166,18 +166,18 @@ function judge(
   const outcome = state.calls > 1 ? 'called_twice' : fault;
   if (outcome === undefined || state.isJudged) return;
   state.isJudged = true;
-  complain(report, outcome, cause);
+  reportFault(report, outcome, cause);
 }
 
-export function complain(report: Reporter, outcome: HandlerFault, cause?: unknown): void {
-  const error = new Error(SAID[outcome], { cause });
+export function reportFault(report: Reporter, outcome: HandlerFault, cause?: unknown): void {
+  const error = new Error(FAULT_MESSAGES[outcome], { cause });
   tell(report, { outcome, layer: 'handler', ...NO_REQUEST, error });
 }
 
 function unprotected(state: State, options: Answering): Problem {
   judge(state, options, 'unprotected');
   state.isReported = true;
-  // Nobody knows what it did: INTERNAL elsewhere says that nothing took effect.
+  // Its effects are unknown; the text of INTERNAL elsewhere is that nothing took effect.
   return new Problem(
     'INTERNAL',
     'The request failed for a reason of ours, and may have taken effect. Fetch the state: it alone decides.',

@@ -26,10 +26,10 @@ import { KEY_HEADER, readKey } from '../http/key.ts';
 import { type Answer, answerOf } from '../http/outcome-response.ts';
 import { readPrincipal } from '../http/principal.ts';
 import { type HttpResponse, Problem } from '../http/problems.ts';
-import { type HttpEvent, type HttpRequest, insistOnHttp, readRequest } from '../http/request.ts';
+import { assertHttp, type HttpEvent, type HttpRequest, readRequest } from '../http/request.ts';
 import { requestFingerprint } from '../http/request-fingerprint.ts';
 import { withHeadersOf } from '../http/response.ts';
-import { answerError, answerReturn, complain, newState, type State } from './handler-end.ts';
+import { answerError, answerReturn, newState, reportFault, type State } from './handler-end.ts';
 import { NO_REQUEST, type Report, reportOf, tell } from './reports.ts';
 
 /** Two-phase rollout: count first who sends no key, then insist. */
@@ -41,9 +41,9 @@ export type HttpWork<Tx> = Work<Tx, HttpResponse | Problem>;
 export interface IdempotencyOptions<Tx> {
   readonly store: Store<Tx>;
   readonly cache: Cache;
-  /** `first` where it is not said. */
+  /** Default: `first`. */
   readonly cacheMode?: CacheMode | undefined;
-  /** Larger bodies are not kept: a retry hears ALREADY_EXISTS. */
+  /** Larger bodies are not kept: a retry gets ALREADY_EXISTS. */
   readonly storedBodyBytesMax: number;
   /** Where a client whose key is used up finds the state that alone decides. */
   readonly stateUrl?: string | undefined;
@@ -56,9 +56,9 @@ export interface IdempotencyOptions<Tx> {
    * for finding out what became of it, and for the publish.
    */
   readonly answerMarginMs: number;
-  /** The time a request has where there is no Lambda to say. */
+  /** The time a request has where no Lambda context tells it. */
   readonly requestTimeoutMs: number;
-  /** Larger bodies are refused before anything reads them; 262,144 where it is not said. */
+  /** Larger bodies are refused before anything reads them; default 262,144. */
   readonly bodyBytesMax?: number | undefined;
   report(report: Report): void;
 }
@@ -125,7 +125,7 @@ export function idempotency<Tx>(
     before: (request) => prepare(request, parts),
     after: (request) => answerReturn(request, parts),
     onError: (request) => {
-      insistOnHttp(request.event); // Thrown once more, over what a hook may have answered.
+      assertHttp(request.event); // Thrown once more, over what a hook may have answered.
       return answerError(request, parts);
     },
   };
@@ -145,7 +145,7 @@ function prepare<Tx>(request: OnceRequest<Tx>, parts: Parts<Tx>): void {
         ? runUnprotected(asked, work, parts)
         : runOnce(mutationOf(asked, http), work, parts),
     );
-    // Whoever does not wait for it hears its outcome as the answer: never an unhandled rejection.
+    // A handler that does not await it is answered all the same: no unhandled rejection.
     response.catch(() => {});
     return response;
   };
@@ -164,7 +164,7 @@ async function callOnce<Tx>(
     throw new Error('once was called twice in one request: the second call did nothing');
   }
   if (state.isOver) {
-    complain(parts.report, 'called_late');
+    reportFault(parts.report, 'called_late');
     throw new Error('once was called after the handler had ended: nothing was done');
   }
   state.running = settle(state, parts, asked, run);
@@ -174,7 +174,7 @@ async function callOnce<Tx>(
   return state.handed;
 }
 
-/** Never rejects: the outcome, reported, and with the cache told. */
+/** Never rejects: the outcome, reported and published. */
 async function settle<Tx>(
   state: State,
   { report, stateUrl }: Parts<Tx>,
@@ -182,14 +182,14 @@ async function settle<Tx>(
   run: Run,
 ): Promise<Answer> {
   const running = run().catch(turnedAway);
-  const keyHash = key === undefined ? undefined : shortHash(key); // While it waits.
+  const keyHash = key === undefined ? undefined : shortHash(key); // Hash while the I/O is in flight.
   const ended = await running;
   const isAnswer = 'error' in ended;
   const answer = isAnswer
     ? ended
     : answerOf(ended.outcome, { stateUrl, isUnprotected: key === undefined });
   const ending = isAnswer ? undefined : ended;
-  state.isReported = tell(report, reportOf(ending, answer, keyHash)); // While the cache is told.
+  state.isReported = tell(report, reportOf(ending, answer, keyHash)); // Report while the publish is in flight.
   await ending?.published;
   state.answer = answer;
   return answer;

@@ -2,7 +2,7 @@ import type { MiddlewareObj } from '@middy/core';
 import { aFunction, aString, judgeOptions, optional } from '../core/options.ts';
 import { asProblem } from '../http/outcome-response.ts';
 import { errorResponse, type HttpResponse, isRefusal, Problem } from '../http/problems.ts';
-import { type HttpEvent, insistOnHttp, NotHttpError } from '../http/request.ts';
+import { assertHttp, type HttpEvent, NotHttpError } from '../http/request.ts';
 import { withHeadersOf } from '../http/response.ts';
 import { stateOf } from './handler-end.ts';
 import { NO_REQUEST, problemOutcome, type Report, reportToConsole, tell } from './reports.ts';
@@ -18,8 +18,8 @@ export interface ProblemResponsesOptions {
 
 /**
  * Answers every error of an HTTP request, as problem+json: a gateway would make of a thrown
- * one what it likes (serverless-offline a 200). A hook that answers an error with another
- * refusal is left its say, but over a Problem.
+ * one what it likes (serverless-offline a 200). Where a hook answers an error with another
+ * refusal, that stays, but for a Problem.
  *
  * What is no HTTP request is let out as a thrown NotHttpError.
  */
@@ -38,7 +38,7 @@ export function problemResponses(
   };
   return {
     before: (request) => {
-      insistOnHttp(request.event);
+      assertHttp(request.event);
       if (stateOf(request)) {
         throw new Error('problemResponses() must come before idempotency(): it answers its errors');
       }
@@ -46,7 +46,7 @@ export function problemResponses(
     },
     after: (request) => report(request, 'answered'),
     onError: (request) => {
-      insistOnHttp(request.event);
+      assertHttp(request.event);
       const { error } = request as { error: unknown };
       report(request, error instanceof Problem ? problemOutcome(error) : 'failed', error);
       const final = committedResponse(request);
@@ -108,7 +108,7 @@ function keepResponse(request: Answered, committed: HttpResponse): void {
   });
 }
 
-/** Also of an error that cannot be told: members that are no JSON, a getter that throws. */
+/** Also of an error that cannot be written: members that are no JSON, a getter that throws. */
 function answerTo(error: unknown, problemBaseUrl: string | undefined): HttpResponse {
   try {
     return errorResponse(error, problemBaseUrl);

@@ -1,4 +1,4 @@
-/** What is told of each request, and in which words. */
+/** What is reported of each request: the outcomes by name. */
 
 import { loggable } from '../core/loggable.ts';
 import type { Ending } from '../core/once.ts';
@@ -151,7 +151,7 @@ function countFailure(report: Reporter, error: unknown): void {
 
 /** For whoever gives no reporter: the errors that somebody must look at. */
 export function reportToConsole({ outcome, layer, error }: Report): void {
-  // biome-ignore lint/suspicious/noConsole: there is no other place to say it.
+  // biome-ignore lint/suspicious/noConsole: there is no other place to report it.
   if (isOurFault(error)) console.error('backstop', { layer, outcome, error: loggable(error) });
 }
 

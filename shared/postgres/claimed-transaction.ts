@@ -129,7 +129,7 @@ function throwIfEndedEarly(transaction: Transaction): void {
 
 /**
  * Where the transaction ended before its time, some statements of the work may stand alone,
- * without a claim: nothing may be said of them, and nothing tried again.
+ * without a claim: nothing is known of them, and nothing is tried again.
  */
 function outcomeLost(transaction: Transaction): Unknown | undefined {
   const cause = transaction.endedEarly();

@@ -46,7 +46,7 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
 export function meaningOf(error: unknown): Meaning | undefined {
   if (isDatabaseError(error)) {
     const code = error.code ?? '';
-    // Of the server's own: a wrong number of values, a NUL. A pooler says FATAL with it.
+    // Of the server's own: a wrong number of values, a NUL. A pooler sends it as FATAL.
     if (code === '08P01' && error.severity === 'ERROR') return 'permanent';
     return MEANINGS[code] ?? (code.startsWith('08') ? 'connection' : 'permanent');
   }
@@ -54,7 +54,7 @@ export function meaningOf(error: unknown): Meaning | undefined {
 }
 
 /**
- * Did the server itself say that the statement failed, with the session still whole?
+ * Did the server itself report that the statement failed, with the session still whole?
  *
  * Not in the classes 08 and 57P, whatever the severity: a proxy or pooler that has lost its
  * backend at COMMIT reports that as an error of its own, and knows no more than we do.
@@ -114,7 +114,7 @@ export function isFaultOfOurs(error: unknown): boolean {
   if (error instanceof ConfigError) return true;
   const isMistake =
     error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError;
-  return isMistake && error.cause === undefined; // fetch says TypeError for a network that is away.
+  return isMistake && error.cause === undefined; // fetch throws a TypeError when the network is away.
 }
 
 /**

@@ -89,7 +89,7 @@ export function createDatabase(options: PoolOptions): Database {
 
 const WAITED = 'timeout exceeded when trying to connect';
 
-/** pg's own words say neither why there was no connection nor what to do. */
+/** pg's own message names neither the reason nor the remedy. */
 function explainWaits(pool: pg.Pool, { max, connectTimeoutMs }: PoolOptions): void {
   const explain = (error: Error | undefined) =>
     error?.message === WAITED
@@ -107,7 +107,7 @@ function explainWaits(pool: pg.Pool, { max, connectTimeoutMs }: PoolOptions): vo
         })) as typeof pool.connect;
 }
 
-/** The kernel asks a peer that says nothing, instead of after two hours. */
+/** TCP keepalive probes an idle peer after this, instead of after two hours. */
 const KEEP_ALIVE_AFTER_MS = 10_000;
 
 const restedSinceMs = new WeakMap<pg.ClientBase, number>();

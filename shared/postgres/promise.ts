@@ -2,7 +2,7 @@ import { needsPart } from './greeting.ts';
 import type { Database } from './pool.ts';
 
 /**
- * Has every connection tell the database how long rows of this table are kept, before it claims
+ * Has every connection write to the database how long rows of this table are kept, before it claims
  * anything: the purge believes `idempotency_retentions` and no environment of its own. Part of
  * the greeting, so it costs no round trip; a write only where it raises what is there.
  *

@@ -67,7 +67,7 @@ export function openSavepoints(send: (text: string) => Promise<unknown>): Savepo
         return result;
       } catch (error) {
         close();
-        // When this fails as well, the transaction is lost, and COMMIT will say so.
+        // When this fails as well, the transaction is lost, and COMMIT answers ROLLBACK.
         await send(`ROLLBACK TO SAVEPOINT ${savepoint.name}`).catch(() => {});
         throw error;
       }

@@ -71,7 +71,7 @@ export interface Transaction {
   /** The first error that was not undone since; it names what broke the transaction. */
   firstError(): unknown;
   /**
-   * Set when the server said that the transaction had ended before our COMMIT or ROLLBACK: what
+   * Set when ReadyForQuery showed that the transaction had ended before our COMMIT or ROLLBACK: what
    * became of its statements cannot be known.
    */
   endedEarly(): Error | undefined;
@@ -80,7 +80,7 @@ export interface Transaction {
   /**
    * Sends `last`, if there is one, and COMMIT behind it, which becomes a ROLLBACK when
    * `last` fails. Its values are strings and bytes, so that nothing but the server can refuse it:
-   * COMMIT would not hear of a failure on this side.
+   * a failure on this side would not keep COMMIT from being sent.
    *
    * @returns the tag (only 'COMMIT' is one), and the row that `last` answered.
    */

@@ -34,7 +34,7 @@ const LONGEST_REQUEST_MS = 28_000;
 
 export interface ClaimCacheOptions extends RedisCacheOptions {
   /**
-   * The longest time that a request may take, the function's time-out: 28 s where it is not said.
+   * The longest time that a request may take, the function's time-out; default 28 s.
    * A pending entry that claims to need longer was made by a clock that is wrong, and does
    * not count: its owner may be dead for minutes before it ends.
    */

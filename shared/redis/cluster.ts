@@ -1,7 +1,7 @@
 /**
  * A cluster, as ElastiCache Serverless always is one. What it does otherwise than a single
  * Redis may cost no more than a command's own time: a redirect is followed, within that
- * time; whatever else a node says or fails to say is a failure at once. The map of slots
+ * time; any other error, and no answer, is a failure at once. The map of slots
  * mends itself in the background.
  */
 import { isIP } from 'node:net';

@@ -9,7 +9,7 @@ export interface Keyspace {
   readonly namespace: string;
   /**
    * A whole number above 0, usually 1. Raise it when the database was restored: what Redis
-   * holds then tells of effects that the database has forgotten.
+   * holds then stands for effects that the database has lost.
    */
   readonly epoch?: number;
 }
@@ -22,7 +22,7 @@ export interface Keyspace {
  * @throws TypeError without a namespace, or with an epoch that is no whole number above 0.
  */
 export function entryNames({ namespace, epoch = 1 }: Keyspace): (...parts: string[]) => string {
-  // Whoever calls from JavaScript hears it too.
+  // For callers in JavaScript too.
   if (typeof namespace !== 'string' || namespace === '') {
     throw new TypeError(
       `The cache needs a namespace: the name of this deployment, such as service and stage. Without it two deployments on one Redis would replay each other's answers. Pass namespace: "shop-prod".`,

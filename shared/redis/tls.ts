@@ -2,9 +2,9 @@ import type tls from 'node:tls';
 import { AbstractConnector } from 'ioredis';
 
 /**
- * Connects as ioredis does, and goes on listening. ioredis hears one error of a connection;
- * when Node refuses a certificate and the server has a last word, there is a second one, and
- * an error that nobody listens for ends the process.
+ * Connects as ioredis does, and keeps an error listener. ioredis listens for one error of a connection;
+ * when Node rejects a certificate and the server then sends an alert, the socket emits a second, and
+ * an 'error' event without a listener ends the process.
  */
 export class TlsConnector extends AbstractConnector {
   readonly #options: tls.ConnectionOptions;

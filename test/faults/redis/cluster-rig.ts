@@ -15,7 +15,14 @@ import {
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { eventually } from '../../support/waiting.ts';
-import { claimCacheOn, kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
+import {
+  claimCacheOn,
+  kindOf,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+} from './rig.ts';
 
 export interface ClusterRig {
   readonly db: TestDatabase;

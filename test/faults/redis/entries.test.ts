@@ -13,9 +13,9 @@ import { httpEvent, newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
   COINS,
+  claimCacheOn,
   countKinds,
   effectsOn,
-  claimCacheOn,
   faultRig,
   holdPlayer,
   kindOf,
