@@ -17,23 +17,23 @@ async function fateOf(seenFrom: number) {
   await db.sql(`SELECT setval('looks', 1, false)`);
   const [committed] = await db.sql<{ xid: string }>('SELECT pg_current_xact_id()::text AS xid');
   const { database } = testService(db);
-  const mark = {
+  const proof = {
     text: `SELECT CASE WHEN nextval('looks') >= $2::int AND $1 IS NOT NULL THEN 7::float8 END`,
     values: [seenFrom],
   };
-  return lookUpCommit(database, mark, committed?.xid ?? '', Date.now() + 5000);
+  return lookUpCommit(database, proof, committed?.xid ?? '', Date.now() + 5000);
 }
 
 test('a COMMIT that the snapshot of the first look has not seen is found by the next look', async () => {
-  expect(await fateOf(1)).toEqual({ kind: 'committed', markedAtMs: 7 });
-  expect(await fateOf(2)).toEqual({ kind: 'committed', markedAtMs: 7 });
+  expect(await fateOf(1)).toEqual({ kind: 'committed', retainedFromMs: 7 });
+  expect(await fateOf(2)).toEqual({ kind: 'committed', retainedFromMs: 7 });
 });
 
 test('a transaction that is committed and has no mark is another one, of a restored server', async () => {
   expect(await fateOf(3)).toEqual({ kind: 'unknown' });
 });
 
-test('a visible mark is the proof, also of a transaction so old that its status is NULL (core V7)', async () => {
+test('a visible row is the proof, also of a transaction so old that its status is NULL (core V7)', async () => {
   const { database } = testService(db);
   const frozen = '3';
   const [row] = await db.sql<{ status: string | null }>(
@@ -41,9 +41,9 @@ test('a visible mark is the proof, also of a transaction so old that its status 
     [frozen],
   );
   expect(row?.status).toBeNull();
-  const mark = { text: 'SELECT 7::float8 WHERE $1 IS NOT NULL', values: [] };
-  expect(await lookUpCommit(database, mark, frozen, Date.now() + 20_000)).toEqual({
+  const proof = { text: 'SELECT 7::float8 WHERE $1 IS NOT NULL', values: [] };
+  expect(await lookUpCommit(database, proof, frozen, Date.now() + 20_000)).toEqual({
     kind: 'committed',
-    markedAtMs: 7,
+    retainedFromMs: 7,
   });
 });

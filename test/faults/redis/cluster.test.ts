@@ -199,7 +199,7 @@ describe('the whole cluster fails', () => {
     await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
     await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
     await eventually(async () => redis.status === 'reconnecting', 'the loss noticed');
-    expect(await path.claim(mutationOf(request))).toEqual({ kind: 'unknown' });
+    expect((await path.claim(mutationOf(request))).lookup).toEqual({ kind: 'unknown' });
     expect(failures).toEqual(['claim']);
     await rig.cluster.mend();
     await eventually(async () => redis.status === 'ready', 'connected again');
