@@ -3,17 +3,17 @@
  * Lambda runs them: bundled as deployed, one request at a time in a process of its own.
  */
 import { closeAll, compare, type Measured, openEach, warmUp } from './compare.ts';
-import { type Environment, type Lab, openLab } from './lab.ts';
+import { median, rounded } from './postgres.ts';
 import type { BenchRun, Outcome } from './run.ts';
-import { median, rounded } from './stage.ts';
+import { type BenchServers, type Environment, openBenchServers } from './servers.ts';
 
 export async function bench(run: BenchRun): Promise<Record<'claims' | 'degraded', Outcome>> {
-  const lab = await openLab();
+  const servers = await openBenchServers();
   try {
-    const claims = await measureClaims(lab, run);
-    return { claims, degraded: await measureDegraded(lab, run) };
+    const claims = await measureClaims(servers, run);
+    return { claims, degraded: await measureDegraded(servers, run) };
   } finally {
-    await lab.close();
+    await servers.close();
   }
 }
 
@@ -23,10 +23,10 @@ const ENVIRONMENTS = 3;
 /** Machine code settles slowly where requests come one by one. */
 const WARM_REQUESTS = 2000;
 
-async function measureClaims(lab: Lab, run: BenchRun): Promise<Outcome> {
-  const trips = await measureTimes(lab, run);
+async function measureClaims(servers: BenchServers, run: BenchRun): Promise<Outcome> {
+  const trips = await measureTimes(servers, run);
   return {
-    figures: { ...trips, ...(await measureCpu(lab, run)) },
+    figures: { ...trips, ...(await measureCpu(servers, run)) },
     goals: {
       roundtrips: { atMost: 4 },
       parallel_roundtrips: { atMost: 3 },
@@ -38,20 +38,20 @@ async function measureClaims(lab: Lab, run: BenchRun): Promise<Outcome> {
   };
 }
 
-async function measureTimes(lab: Lab, run: BenchRun): Promise<Record<string, number>> {
+async function measureTimes(servers: BenchServers, run: BenchRun): Promise<Record<string, number>> {
   const contestants = await openEach(run.isQuick ? 1 : ENVIRONMENTS, {
-    naive: () => lab.environment('naive'),
-    backstop: () => lab.environment('backstop'),
-    parallel: () => lab.environment('backstop', { BACKSTOP_CACHE_MODE: 'parallel' }),
-    powertoolsRedis: () => lab.environment('powertools-redis'),
-    powertoolsDynamodb: () => lab.environment('powertools-dynamodb'),
+    naive: () => servers.environment('naive'),
+    backstop: () => servers.environment('backstop'),
+    parallel: () => servers.environment('backstop', { BACKSTOP_CACHE_MODE: 'parallel' }),
+    powertoolsRedis: () => servers.environment('powertools-redis'),
+    powertoolsDynamodb: () => servers.environment('powertools-dynamodb'),
   });
-  await warmUp(lab, contestants, run.isQuick ? 50 : WARM_REQUESTS);
-  const roundtrips = await countRoundTrips(lab, contestants.backstop[0] as Environment);
-  const parallelRoundtrips = await countRoundTrips(lab, contestants.parallel[0] as Environment);
+  await warmUp(servers, contestants, run.isQuick ? 50 : WARM_REQUESTS);
+  const roundtrips = await countRoundTrips(servers, contestants.backstop[0] as Environment);
+  const parallelRoundtrips = await countRoundTrips(servers, contestants.parallel[0] as Environment);
   const at: Record<string, Record<keyof typeof contestants, Measured>> = {};
   for (const roundTripMs of [0, 1, 2]) {
-    const measured = await compare(lab, contestants, {
+    const measured = await compare(servers, contestants, {
       roundTripMs,
       rounds: run.isQuick ? 1 : 7,
       requests: run.isQuick ? 30 : 50,
@@ -77,14 +77,14 @@ async function measureTimes(lab: Lab, run: BenchRun): Promise<Record<string, num
 }
 
 /** Of the function's own process, on loopback: past the proxy, which cuts answers into pieces. */
-async function measureCpu(lab: Lab, run: BenchRun): Promise<Record<string, number>> {
+async function measureCpu(servers: BenchServers, run: BenchRun): Promise<Record<string, number>> {
   const contestants = await openEach(run.isQuick ? 1 : ENVIRONMENTS, {
-    naive: () => lab.environment('naive', lab.direct),
-    backstop: () => lab.environment('backstop', lab.direct),
-    powertoolsRedis: () => lab.environment('powertools-redis', lab.direct),
+    naive: () => servers.environment('naive', servers.direct),
+    backstop: () => servers.environment('backstop', servers.direct),
+    powertoolsRedis: () => servers.environment('powertools-redis', servers.direct),
   });
-  await warmUp(lab, contestants, run.isQuick ? 50 : WARM_REQUESTS);
-  const measured = await compare(lab, contestants, {
+  await warmUp(servers, contestants, run.isQuick ? 50 : WARM_REQUESTS);
+  const measured = await compare(servers, contestants, {
     roundTripMs: 0,
     rounds: run.isQuick ? 1 : 9,
     requests: run.isQuick ? 30 : 200,
@@ -108,33 +108,33 @@ function say(run: BenchRun, what: string, measured: Readonly<Record<string, Meas
  * Of a first request, everything being connected. So slow a wire that
  * what is sent at once is on its way before the first of it is answered.
  */
-async function countRoundTrips(lab: Lab, environment: Environment): Promise<number> {
-  const principal = await lab.newPlayer();
-  await lab.proxy({ kind: 'delay', roundTripMs: 20 });
+async function countRoundTrips(servers: BenchServers, environment: Environment): Promise<number> {
+  const principal = await servers.newPlayer();
+  await servers.proxy({ kind: 'delay', roundTripMs: 20 });
   const counts: number[] = [];
   while (counts.length < 21) {
-    await lab.proxy({ kind: 'count' });
+    await servers.proxy({ kind: 'count' });
     await environment.run({ requests: 1, principal });
-    counts.push((await lab.proxy({ kind: 'count' })).roundTrips);
+    counts.push((await servers.proxy({ kind: 'count' })).roundTrips);
   }
   return median(counts);
 }
 
 /** Redis is dead, and known to be: the cool-down keeps requests from asking it. */
-async function measureDegraded(lab: Lab, run: BenchRun): Promise<Outcome> {
-  await lab.redis.stop();
+async function measureDegraded(servers: BenchServers, run: BenchRun): Promise<Outcome> {
+  await servers.redis.stop();
   const contestants = await openEach(run.isQuick ? 1 : ENVIRONMENTS, {
-    naive: () => lab.environment('naive'),
-    backstop: () => lab.environment('backstop'),
+    naive: () => servers.environment('naive'),
+    backstop: () => servers.environment('backstop'),
   });
-  await warmUp(lab, contestants, run.isQuick ? 50 : WARM_REQUESTS);
-  const { naive, backstop } = await compare(lab, contestants, {
+  await warmUp(servers, contestants, run.isQuick ? 50 : WARM_REQUESTS);
+  const { naive, backstop } = await compare(servers, contestants, {
     roundTripMs: 1,
     rounds: run.isQuick ? 1 : 7,
     requests: run.isQuick ? 30 : 60,
   });
   await closeAll(contestants);
-  await lab.redis.start();
+  await servers.redis.start();
   run.progress(
     `claims without Redis, 1 ms round trip: naive ${rounded(naive.ms)} ms, backstop ${rounded(backstop.ms)} ms`,
   );

@@ -1,5 +1,5 @@
-import type { Environment, Lab } from './lab.ts';
-import { median } from './stage.ts';
+import { median } from './postgres.ts';
+import type { BenchServers, Environment } from './servers.ts';
 
 /** What is compared: processes of one kind, a few of each, since no two are laid out alike. */
 export type Contestants = Readonly<Record<string, readonly Environment[]>>;
@@ -21,9 +21,13 @@ export interface Comparison {
 }
 
 /** Connects what they connect to, and lets the machine code settle. */
-export async function warmUp(lab: Lab, contestants: Contestants, requests: number): Promise<void> {
-  await lab.proxy({ kind: 'delay', roundTripMs: 0 });
-  const principal = await lab.newPlayer();
+export async function warmUp(
+  servers: BenchServers,
+  contestants: Contestants,
+  requests: number,
+): Promise<void> {
+  await servers.proxy({ kind: 'delay', roundTripMs: 0 });
+  const principal = await servers.newPlayer();
   for (const environment of Object.values(contestants).flat()) {
     await environment.run({ requests, principal });
   }
@@ -31,16 +35,16 @@ export async function warmUp(lab: Lab, contestants: Contestants, requests: numbe
 
 /** Side by side: each in its turn, round after round, with one request at a time. */
 export async function compare<Names extends string>(
-  lab: Lab,
+  servers: BenchServers,
   contestants: Readonly<Record<Names, readonly Environment[]>>,
   { roundTripMs, rounds, requests, areReplays = false }: Comparison,
 ): Promise<Record<Names, Measured>> {
-  await lab.proxy({ kind: 'delay', roundTripMs });
+  await servers.proxy({ kind: 'delay', roundTripMs });
   const names = Object.keys(contestants) as Names[];
   const tookMs = new Map<Names, number[]>(names.map((name) => [name, []]));
   const cpuMs = new Map<Names, number[]>(names.map((name) => [name, []]));
   const principals = new Map<Names, string>();
-  for (const name of names) principals.set(name, await lab.newPlayer());
+  for (const name of names) principals.set(name, await servers.newPlayer());
   for (let round = 0; round < rounds; round++) {
     for (const name of names) {
       for (const [index, environment] of contestants[name].entries()) {
@@ -53,7 +57,7 @@ export async function compare<Names extends string>(
       }
     }
   }
-  await lab.proxy({ kind: 'delay', roundTripMs: 0 });
+  await servers.proxy({ kind: 'delay', roundTripMs: 0 });
   const measured = names.map((name): [Names, Measured] => [
     name,
     { ms: median(tookMs.get(name) ?? []), cpuMs: median(cpuMs.get(name) ?? []) },

@@ -1,20 +1,26 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { type BenchPostgres, median, rounded } from './postgres.ts';
 import { createTemplate, fill } from './purge-table.ts';
 import { purgeAtItsPace } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
-import { median, rounded, type Stage } from './stage.ts';
 
 const KEEP_MS = 3_600_000;
 /** As long as a scheduled worker has. */
 const INVOCATION_MS = 53_000;
 
 /** How long a claim takes, alone and while a worker purges a backlog at its own pace. */
-export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
-  const admin = await stage.connect();
-  const worker = await stage.connect();
-  const claimer = new pg.Client({ connectionString: stage.url, pipeline: true } as pg.ClientConfig);
+export async function measureClaims(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
+  const admin = await postgres.connect();
+  const worker = await postgres.connect();
+  const claimer = new pg.Client({
+    connectionString: postgres.url,
+    pipeline: true,
+  } as pg.ClientConfig);
   await claimer.connect();
   await createTemplate(admin, run.isQuick ? 200_000 : 1_000_000);
   const ratios: number[] = [];

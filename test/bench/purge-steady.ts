@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { type BenchPostgres, backendCpuSeconds, rounded } from './postgres.ts';
 import { purgeAtItsPace } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
-import { backendCpuSeconds, rounded, type Stage } from './stage.ts';
 
 const ROWS_PER_SECOND = 20_000;
 const KEEP_MS = 5000;
@@ -14,15 +14,15 @@ const INVOCATION_MS = 50_000;
  * pace that it would have on its schedule; how long ago did the oldest row that is there expire?
  */
 export async function measureSteadyState(
-  stage: Stage,
+  postgres: BenchPostgres,
   run: BenchRun,
 ): Promise<Record<string, number>> {
   const seconds = run.isQuick ? 5 : 30;
   const [admin, inserter, worker, watcher] = await Promise.all([
-    stage.connect(),
-    stage.connect(),
-    stage.connect(),
-    stage.connect(),
+    postgres.connect(),
+    postgres.connect(),
+    postgres.connect(),
+    postgres.connect(),
   ]);
   await admin.query('TRUNCATE player_mutation_idempotency');
   const endMs = performance.now() + KEEP_MS + seconds * 1000;

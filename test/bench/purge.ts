@@ -3,23 +3,29 @@ import type pg from 'pg';
 import { markerTable } from '../../shared/postgres/purge/expiring-table.ts';
 import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
 import { type SweepReport, sweepExpired } from '../../shared/postgres/purge/sweep.ts';
+import {
+  type BenchPostgres,
+  backendCpuSeconds,
+  median,
+  openBenchPostgres,
+  rounded,
+} from './postgres.ts';
 import { measureClaims } from './purge-claims.ts';
 import { measureSteadyState } from './purge-steady.ts';
 import { countMarkers, createTemplate, deleteAll, deleteClassic, fill } from './purge-table.ts';
 import type { BenchRun, Outcome } from './run.ts';
-import { backendCpuSeconds, median, openStage, rounded, type Stage } from './stage.ts';
 
 const KEEP_MS = 3_600_000;
 const BATCH_ROWS = 10_000;
 
 export async function bench(run: BenchRun): Promise<Record<'purge', Outcome>> {
-  const stage = await openStage();
+  const postgres = await openBenchPostgres();
   try {
     const figures = {
-      ...(await measureRates(stage, run)),
-      ...(await measurePinned(stage, run)),
-      ...(await measureSteadyState(stage, run)),
-      ...(await measureClaims(stage, run)),
+      ...(await measureRates(postgres, run)),
+      ...(await measurePinned(postgres, run)),
+      ...(await measureSteadyState(postgres, run)),
+      ...(await measureClaims(postgres, run)),
     };
     const goals = {
       cpu_ratio_1_worker: { atLeast: 2.8 },
@@ -31,7 +37,7 @@ export async function bench(run: BenchRun): Promise<Record<'purge', Outcome>> {
     };
     return { purge: { figures, goals } };
   } finally {
-    await stage.close();
+    await postgres.close();
   }
 }
 
@@ -79,16 +85,19 @@ interface Rate {
   readonly perCpuSecond: number;
 }
 
-async function measureRates(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+async function measureRates(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
   const rows = run.isQuick ? 100_000 : 600_000;
   const rounds = run.isQuick ? 1 : 5;
-  const admin = await stage.connect();
+  const admin = await postgres.connect();
   await createTemplate(admin, rows);
   const rates = new Map<VariantName, Rate[]>();
   for (let round = 1; round <= rounds; round++) {
     for (const name of Object.keys(VARIANTS) as VariantName[]) {
       await fill(admin);
-      const rate = await measureRate(stage, VARIANTS[name], rows);
+      const rate = await measureRate(postgres, VARIANTS[name], rows);
       rates.set(name, [...(rates.get(name) ?? []), rate]);
       const { perSecond, perCpuSecond } = rate;
       run.progress(
@@ -115,8 +124,8 @@ async function measureRates(stage: Stage, run: BenchRun): Promise<Record<string,
   };
 }
 
-async function measureRate(stage: Stage, variant: Variant, rows: number): Promise<Rate> {
-  const clients = await Promise.all(Array.from({ length: variant.workers }, stage.connect));
+async function measureRate(postgres: BenchPostgres, variant: Variant, rows: number): Promise<Rate> {
+  const clients = await Promise.all(Array.from({ length: variant.workers }, postgres.connect));
   const cpuSeconds = () => clients.map(backendCpuSeconds).reduce((sum, one) => sum + one, 0);
   const cpuBefore = cpuSeconds();
   const startedMs = performance.now();
@@ -130,10 +139,13 @@ async function measureRate(stage: Stage, variant: Variant, rows: number): Promis
 }
 
 /** An idle transaction elsewhere keeps every dead row: the last batch must not walk them all. */
-async function measurePinned(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+async function measurePinned(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
   const rows = run.isQuick ? 200_000 : 1_000_000;
-  const admin = await stage.connect();
-  const idle = await stage.connect();
+  const admin = await postgres.connect();
+  const idle = await postgres.connect();
   await createTemplate(admin, rows);
   const ratios: number[] = [];
   for (let round = 1; round <= (run.isQuick ? 1 : 3); round++) {
@@ -141,7 +153,7 @@ async function measurePinned(stage: Stage, run: BenchRun): Promise<Record<string
     await idle.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
     await idle.query('SELECT pg_current_xact_id()');
     const sizes: number[] = [];
-    const client = await stage.connect();
+    const client = await postgres.connect();
     const { batchDurationsSeconds } = await sweep(client, 0, 1, (size) => sizes.push(size));
     await idle.query('ROLLBACK');
     await client.end();

@@ -3,14 +3,14 @@ import pg from 'pg';
 import { markerStore } from '../../shared/postgres/marker-store.ts';
 import { recordStore } from '../../shared/postgres/record-store.ts';
 import { startFaultProxy } from '../support/fault-proxy.ts';
+import { type BenchPostgres, median, rounded } from './postgres.ts';
 import type { BenchRun } from './run.ts';
 import { openDatabase, spendOnce, spendUnprotected } from './spend.ts';
-import { median, rounded, type Stage } from './stage.ts';
 
-export async function measureFirstRequests(stage: Stage, run: BenchRun) {
-  const url = new URL(stage.url);
+export async function measureFirstRequests(postgres: BenchPostgres, run: BenchRun) {
+  const url = new URL(postgres.url);
   url.username = 'backstop_api';
-  const admin = await stage.connect();
+  const admin = await postgres.connect();
   await admin.query(
     `INSERT INTO players (user_id, coins) VALUES ('first', 1000000000) ON CONFLICT DO NOTHING`,
   );

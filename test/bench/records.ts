@@ -3,9 +3,15 @@ import type pg from 'pg';
 import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
 import { completedRecords } from '../../shared/postgres/purge/record-sweeps.ts';
 import { sweepExpired } from '../../shared/postgres/purge/sweep.ts';
+import {
+  type BenchPostgres,
+  backendCpuSeconds,
+  median,
+  openBenchPostgres,
+  rounded,
+} from './postgres.ts';
 import { measureFirstRequests } from './records-first.ts';
 import type { BenchRun, Outcome } from './run.ts';
-import { backendCpuSeconds, median, openStage, rounded, type Stage } from './stage.ts';
 
 const HOUR_MS = 3_600_000;
 const CLASSIC_BATCH_ROWS = 500;
@@ -17,18 +23,18 @@ const INDEXES = {
 } as const;
 
 export async function bench(run: BenchRun): Promise<Record<'records', Outcome>> {
-  const stage = await openStage();
+  const postgres = await openBenchPostgres();
   try {
-    const admin = await stage.connect();
+    const admin = await postgres.connect();
     await dropIndexes(admin);
     const figures = {
-      ...(await measurePurge(stage, admin, run)),
-      ...(await measureIndexes(stage, admin, run)),
-      ...(await measureFirstRequests(stage, run)),
+      ...(await measurePurge(postgres, admin, run)),
+      ...(await measureIndexes(postgres, admin, run)),
+      ...(await measureFirstRequests(postgres, run)),
     };
     return { records: { figures, goals: { purge_cpu_ratio: { atLeast: 2.5 } } } };
   } finally {
-    await stage.close();
+    await postgres.close();
   }
 }
 
@@ -88,8 +94,11 @@ interface Cost {
   readonly seconds: number;
 }
 
-async function costOf(stage: Stage, work: (client: pg.Client) => Promise<unknown>): Promise<Cost> {
-  const client = await stage.connect();
+async function costOf(
+  postgres: BenchPostgres,
+  work: (client: pg.Client) => Promise<unknown>,
+): Promise<Cost> {
+  const client = await postgres.connect();
   const cpuBefore = backendCpuSeconds(client);
   const startedMs = performance.now();
   await work(client);
@@ -99,7 +108,7 @@ async function costOf(stage: Stage, work: (client: pg.Client) => Promise<unknown
   return { cpuSeconds, seconds };
 }
 
-async function measurePurge(stage: Stage, admin: pg.Client, run: BenchRun) {
+async function measurePurge(postgres: BenchPostgres, admin: pg.Client, run: BenchRun) {
   const rows = run.isQuick ? 50_000 : 300_000;
   await admin.query(INDEXES.completed);
   const ratios: number[] = [];
@@ -107,7 +116,7 @@ async function measurePurge(stage: Stage, admin: pg.Client, run: BenchRun) {
     const costs: number[] = [];
     for (const work of [purgeClassic, purge]) {
       await fill(admin, rows);
-      const { cpuSeconds, seconds } = await costOf(stage, work);
+      const { cpuSeconds, seconds } = await costOf(postgres, work);
       costs.push(cpuSeconds);
       run.progress(
         `round ${round}, ${work.name}: ${Math.round(rows / seconds)} rows/s, ${Math.round(rows / cpuSeconds)} per CPU s`,
@@ -135,7 +144,7 @@ async function claimAndPublish(client: pg.Client, count: number): Promise<void> 
 }
 
 /** The write cost that the partial indexes add, and the purge time that they save. */
-async function measureIndexes(stage: Stage, admin: pg.Client, run: BenchRun) {
+async function measureIndexes(postgres: BenchPostgres, admin: pg.Client, run: BenchRun) {
   const count = run.isQuick ? 5_000 : 30_000;
   const figures: Record<string, number> = {};
   const write: Record<string, number[]> = { none: [], completed: [], both: [] };
@@ -148,7 +157,7 @@ async function measureIndexes(stage: Stage, admin: pg.Client, run: BenchRun) {
       await admin.query('TRUNCATE idempotency_records');
       await dropIndexes(admin);
       for (const index of indexes) await admin.query(index);
-      const { cpuSeconds } = await costOf(stage, (client) => claimAndPublish(client, count));
+      const { cpuSeconds } = await costOf(postgres, (client) => claimAndPublish(client, count));
       write[name]?.push(cpuSeconds);
       run.progress(
         `round ${round}, claim and publish, index ${name}: ${rounded((cpuSeconds / count) * 1e6, 1)} us of CPU`,

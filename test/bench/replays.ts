@@ -1,21 +1,21 @@
 /** Replays: the second time that a client sends a request whose answer was lost. */
 import { closeAll, compare, openEach, warmUp } from './compare.ts';
-import { type Environment, type Lab, openLab } from './lab.ts';
+import { rounded } from './postgres.ts';
 import type { BenchRun, Outcome } from './run.ts';
-import { rounded } from './stage.ts';
+import { type BenchServers, type Environment, openBenchServers } from './servers.ts';
 
 const COUNTED_REPLAYS = 1000;
 
 export async function bench(run: BenchRun): Promise<Record<'replays', Outcome>> {
-  const lab = await openLab();
+  const servers = await openBenchServers();
   try {
     const contestants = await openEach(run.isQuick ? 1 : 3, {
-      backstop: () => lab.environment('backstop'),
-      powertoolsRedis: () => lab.environment('powertools-redis'),
+      backstop: () => servers.environment('backstop'),
+      powertoolsRedis: () => servers.environment('powertools-redis'),
     });
-    await warmUp(lab, contestants, run.isQuick ? 50 : 2000);
-    const postgresQueries = await countQueries(lab, contestants.backstop[0] as Environment);
-    const { backstop, powertoolsRedis } = await compare(lab, contestants, {
+    await warmUp(servers, contestants, run.isQuick ? 50 : 2000);
+    const postgresQueries = await countQueries(servers, contestants.backstop[0] as Environment);
+    const { backstop, powertoolsRedis } = await compare(servers, contestants, {
       roundTripMs: 1,
       rounds: run.isQuick ? 1 : 7,
       requests: run.isQuick ? 50 : 150,
@@ -36,16 +36,16 @@ export async function bench(run: BenchRun): Promise<Record<'replays', Outcome>> 
       },
     };
   } finally {
-    await lab.close();
+    await servers.close();
   }
 }
 
-async function countQueries(lab: Lab, environment: Environment): Promise<number> {
-  const principal = await lab.newPlayer();
+async function countQueries(servers: BenchServers, environment: Environment): Promise<number> {
+  const principal = await servers.newPlayer();
   const key = 'counted';
   await environment.run({ requests: 1, principal, key });
-  await lab.proxy({ kind: 'count' });
+  await servers.proxy({ kind: 'count' });
   const { replays } = await environment.run({ requests: COUNTED_REPLAYS, principal, key });
   if (replays !== COUNTED_REPLAYS) throw new Error(`only ${replays} were replays`);
-  return (await lab.proxy({ kind: 'count' })).chunks['DATABASE_URL'] ?? 0;
+  return (await servers.proxy({ kind: 'count' })).chunks['DATABASE_URL'] ?? 0;
 }

@@ -4,10 +4,10 @@ import type pg from 'pg';
 import { markerStore } from '../../shared/postgres/marker-store.ts';
 import type { Database } from '../../shared/postgres/pool.ts';
 import { recordStore } from '../../shared/postgres/record-store.ts';
+import { type BenchPostgres, backendCpuSeconds, rounded } from './postgres.ts';
 import type { BenchRun } from './run.ts';
 import { createPlayers, fillMarkers, type Keys, keyFirst, walBytes } from './sizes-tables.ts';
 import { openDatabase, spendOnce, spendUnprotected } from './spend.ts';
-import { backendCpuSeconds, rounded, type Stage } from './stage.ts';
 
 /** Who sends the requests, and where their new entries go in the primary key's index. */
 interface Case {
@@ -30,12 +30,15 @@ const CASES: readonly Case[] = [
 const MANY_PLAYERS = 100_000;
 const FEW_PLAYERS = 100;
 
-export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+export async function measureClaims(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
   const rows = run.isQuick ? 50_000 : 2_000_000;
   const count = run.isQuick ? 500 : 10_000;
-  const admin = await stage.connect();
+  const admin = await postgres.connect();
   const all = await createPlayers(admin, MANY_PLAYERS);
-  const url = new URL(stage.url);
+  const url = new URL(postgres.url);
   url.username = 'backstop_api';
   const database = openDatabase(url.href);
   const figures: Record<string, number> = {};
@@ -55,7 +58,7 @@ export async function measureClaims(stage: Stage, run: BenchRun): Promise<Record
   };
   const markers = markerStore({ database, retentionMs: 3_600_000 });
   const records = recordStore({ database, retentionMs: 172_800_000, leaseMs: 30_000 });
-  const plain = await stage.connect();
+  const plain = await postgres.connect();
   await measure(
     'naive',
     () => spendUnprotected(plain, oneOf(all)),

@@ -12,12 +12,15 @@ import type { Item } from '../../shared/dynamodb/table.ts';
 import { redisClaimCache } from '../../shared/redis/claim-cache.ts';
 import { createRedis } from '../../shared/redis/client.ts';
 import type { RunAnswer, RunRequest } from './environment.ts';
+import { type BenchPostgres, rounded } from './postgres.ts';
 import type { BenchRun } from './run.ts';
-import { rounded, type Stage } from './stage.ts';
 
 const HOUR_MS = 3_600_000;
 
-export async function measureStores(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
+export async function measureStores(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
   const folder = await createRunFolder();
   const redis = await startRedis({ runDir: folder.path });
   try {
@@ -25,7 +28,7 @@ export async function measureStores(stage: Stage, run: BenchRun): Promise<Record
     const figures = {
       ...(await measureRedis(redis.url, run.isQuick ? 2_000 : 100_000)),
       ...measureDynamodb(),
-      ...(await measureLog(stage, { ...log, requests: run.isQuick ? 20 : 500 })),
+      ...(await measureLog(postgres, { ...log, requests: run.isQuick ? 20 : 500 })),
     };
     run.progress(`stores: ${JSON.stringify(figures)}`);
     return figures;
@@ -108,14 +111,14 @@ function bytesOf(item: Item): number {
 
 /** The function's own output, as CloudWatch would take it in, and its processor time. */
 async function measureLog(
-  stage: Stage,
+  postgres: BenchPostgres,
   { redisUrl, logFile, requests }: { redisUrl: string; logFile: string; requests: number },
 ): Promise<Record<string, number>> {
-  const admin = await stage.connect();
+  const admin = await postgres.connect();
   await admin.query(
     `INSERT INTO players (user_id, coins) VALUES ('log', 1000000) ON CONFLICT DO NOTHING`,
   );
-  const url = new URL(stage.url);
+  const url = new URL(postgres.url);
   url.username = 'backstop_api';
   const file = new URL('../../functions/players/spend-coins.ts', import.meta.url).href;
   const log = await open(logFile, 'w');

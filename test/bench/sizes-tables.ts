@@ -1,8 +1,8 @@
 /** Tables as full as they are in operation, and what a row of them takes on disk. */
 import type pg from 'pg';
 import { encodeKept } from '../../shared/core/kept.ts';
+import { type BenchPostgres, rounded } from './postgres.ts';
 import type { BenchRun } from './run.ts';
-import { rounded, type Stage } from './stage.ts';
 
 const MARKERS = 'player_mutation_idempotency';
 
@@ -74,8 +74,11 @@ export async function walBytes(admin: pg.Client): Promise<number> {
   return Number(rows[0]?.bytes);
 }
 
-export async function measureRows(stage: Stage, run: BenchRun): Promise<Record<string, number>> {
-  const admin = await stage.connect();
+export async function measureRows(
+  postgres: BenchPostgres,
+  run: BenchRun,
+): Promise<Record<string, number>> {
+  const admin = await postgres.connect();
   const rows = run.isQuick ? 20_000 : 500_000;
   const players = rows / 20;
   const figures = await measureMarkers(admin, 'v4', { rows, players, keys: 'v4' });

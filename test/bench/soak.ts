@@ -1,14 +1,15 @@
 /** Memory over a long life: an environment that handles 100,000 requests. */
-import { openLab } from './lab.ts';
+
+import { median, rounded } from './postgres.ts';
 import type { BenchRun, Outcome } from './run.ts';
-import { median, rounded } from './stage.ts';
+import { openBenchServers } from './servers.ts';
 
 export async function bench(run: BenchRun): Promise<Record<'soak', Outcome>> {
-  const lab = await openLab();
+  const servers = await openBenchServers();
   try {
     const requests = run.isQuick ? 5000 : 100_000;
-    const environment = await lab.environment('backstop');
-    const principal = await lab.newPlayer();
+    const environment = await servers.environment('backstop');
+    const principal = await servers.newPlayer();
     const { rssMb } = await environment.run({ requests, principal, rssEvery: requests / 100 });
     await environment.close();
     // The first tenth is the warm-up: modules load, pools fill, code is compiled.
@@ -24,6 +25,6 @@ export async function bench(run: BenchRun): Promise<Record<'soak', Outcome>> {
       },
     };
   } finally {
-    await lab.close();
+    await servers.close();
   }
 }

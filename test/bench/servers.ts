@@ -8,10 +8,10 @@ import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { bundleAll, type Variant } from './bundle.ts';
 import type { DelayAnswer, DelayRequest } from './delay-proxy.ts';
 import type { RunAnswer, RunRequest } from './environment.ts';
-import { openStage, type Stage } from './stage.ts';
+import { type BenchPostgres, openBenchPostgres } from './postgres.ts';
 
-export interface Lab {
-  readonly stage: Stage;
+export interface BenchServers {
+  readonly postgres: BenchPostgres;
   readonly bundles: Readonly<Record<Variant, string>>;
   /** Settings of an environment that lead past the proxy. */
   readonly direct: Readonly<Record<string, string>>;
@@ -35,17 +35,17 @@ export interface Environment {
 const TABLE = 'backstop-bench';
 const PLAYERS_COINS = Number.MAX_SAFE_INTEGER;
 
-export async function openLab(): Promise<Lab> {
+export async function openBenchServers(): Promise<BenchServers> {
   const folder = await createRunFolder();
-  const [stage, redis, dynamodb, bundles] = await Promise.all([
-    openStage(),
+  const [postgres, redis, dynamodb, bundles] = await Promise.all([
+    openBenchPostgres(),
     startRedis({ runDir: folder.path }),
     startDynamodb({ runDir: folder.path }),
     bundleAll(folder.path),
   ]);
   await prepareTable(dynamodb.url, TABLE);
-  const admin = await stage.connect();
-  const apiUrl = new URL(stage.url);
+  const admin = await postgres.connect();
+  const apiUrl = new URL(postgres.url);
   apiUrl.username = 'backstop_api';
   const proxy = startProcess('delay-proxy.ts', [], {});
   const servers = {
@@ -60,7 +60,7 @@ export async function openLab(): Promise<Lab> {
   const environments = new Set<Environment>();
   let players = 0;
   return {
-    stage,
+    postgres,
     bundles,
     direct: servers,
     redis,
@@ -97,7 +97,7 @@ export async function openLab(): Promise<Lab> {
     close: async () => {
       await Promise.all([...environments].map((environment) => environment.close()));
       await proxy.close();
-      await Promise.all([stage.close(), redis.close(), dynamodb.close()]);
+      await Promise.all([postgres.close(), redis.close(), dynamodb.close()]);
       await folder.remove();
     },
   };

@@ -5,14 +5,14 @@ import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 
 /** A PostgreSQL of the bench's own, migrated. */
-export interface Stage {
+export interface BenchPostgres {
   /** The superuser's. */
   readonly url: string;
   connect(): Promise<pg.Client>;
   close(): Promise<void>;
 }
 
-export async function openStage(): Promise<Stage> {
+export async function openBenchPostgres(): Promise<BenchPostgres> {
   const folder = await createRunFolder();
   // As much memory as a small server has, and no checkpoint in the middle of a measurement.
   const settings = { shared_buffers: '512MB', max_wal_size: '8GB', checkpoint_timeout: '30min' };
