@@ -5,78 +5,78 @@ import type { ClusterNode } from '../../support/redis-cluster.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
-  clusterRig,
   coldSpender,
   mutationOf,
   nameOf,
-  openPath,
+  openCache,
   requestOn,
+  useCluster,
   warmSpender,
-} from './cluster-rig.ts';
+} from './cluster-servers.ts';
 import {
   countKinds,
   effectsOn,
-  endingWith,
+  handlerEndingWith,
   holdPlayer,
   kindOf,
   newRequest,
   PATIENT,
   type Spender,
   type SpendRequest,
-} from './rig.ts';
+} from './servers.ts';
 
-const rig = clusterRig();
+const servers = useCluster();
 let request: SpendRequest;
 beforeEach(async () => {
-  request = await newRequest(rig);
+  request = await newRequest(servers);
 });
 
 const stale = (of: SpendRequest) => ({ ...of, headers: { 'if-match': '"9"' } });
 
 /** Spends, and then throws. */
 const failing = ({ service }: Spender) =>
-  endingWith(service, async () => {
+  handlerEndingWith(service, async () => {
     throw new Problem('NOT_FOUND', 'Thrown by the test.');
   });
 
 /** Hands the slot of this request to another node, which the client has not been told. */
 async function moveSlot(of: SpendRequest): Promise<ClusterNode> {
-  const to = rig.cluster.otherThan(await rig.cluster.ownerOf(nameOf(of)));
-  await rig.cluster.move(nameOf(of), to);
+  const to = servers.cluster.otherThan(await servers.cluster.ownerOf(nameOf(of)));
+  await servers.cluster.move(nameOf(of), to);
   return to;
 }
 
 const stateOf = async (of: SpendRequest): Promise<string | undefined> => {
-  const text = await rig.cluster.read(nameOf(of));
+  const text = await servers.cluster.read(nameOf(of));
   return text === null ? undefined : JSON.parse(text).state;
 };
 
 test('a key on every node has one effect, and its answer again', async () => {
-  const s = coldSpender(rig, PATIENT);
-  for (const node of rig.cluster.nodes) {
-    const each = await requestOn(rig, node);
+  const s = coldSpender(servers, PATIENT);
+  for (const node of servers.cluster.nodes) {
+    const each = await requestOn(servers, node);
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, each))).toBe('200 replayed');
-    expect(await effectsOn(rig, each)).toBe(1);
+    expect(await effectsOn(servers, each)).toBe(1);
   }
   expect(s.failures).not.toHaveBeenCalled();
 });
 
 test.each([0, 1, 2])('50 cold requests on node %i have one effect (C16)', async (n) => {
-  const s = coldSpender(rig, PATIENT);
-  request = await requestOn(rig, rig.cluster.nodes[n] as ClusterNode);
+  const s = coldSpender(servers, PATIENT);
+  request = await requestOn(servers, servers.cluster.nodes[n] as ClusterNode);
   const answers = await Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
   const { '200 fresh': fresh, ...others } = countKinds(answers);
   expect(fresh).toBe(1);
   expect(Object.keys(others).filter((kind) => !/^409 A|^200 replayed/.test(kind))).toEqual([]);
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
   expect(s.failures).not.toHaveBeenCalled();
 });
 
 test('a release declares its one key, so that it goes to the node that has it (C41)', async () => {
-  const s = await warmSpender(rig);
-  for (const node of rig.cluster.nodes) {
-    const each = await requestOn(rig, node);
+  const s = await warmSpender(servers);
+  for (const node of servers.cluster.nodes) {
+    const each = await requestOn(servers, node);
     expect(kindOf(await send(s.spend, stale(each)))).toBe('412 VERSION_MISMATCH');
     expect(await stateOf(each)).toBeUndefined();
   }
@@ -85,31 +85,31 @@ test('a release declares its one key, so that it goes to the node that has it (C
 
 describe('a MOVED is followed (C42)', () => {
   test('a claim follows MOVED, and so does the publish after it', async () => {
-    const s = await warmSpender(rig);
+    const s = await warmSpender(servers);
     await moveSlot(request);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
-    expect([await effectsOn(rig, request), await stateOf(request)]).toEqual([1, 'completed']);
+    expect([await effectsOn(servers, request), await stateOf(request)]).toEqual([1, 'completed']);
     expect(s.failures).not.toHaveBeenCalled();
   });
 
   test('a replay follows MOVED', async () => {
-    const s = await warmSpender(rig);
+    const s = await warmSpender(servers);
     await send(s.spend, request);
     await moveSlot(request);
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test.each([
     ['a publish', '200 fresh', 'completed'],
     ['a release', '404 NOT_FOUND', undefined],
   ])('%s follows MOVED when the slot moves during the work', async (_what, kind, state) => {
-    const s = await warmSpender(rig);
-    const letGo = await holdPlayer(rig, request);
+    const s = await warmSpender(servers);
+    const letGo = await holdPlayer(servers, request);
     const handler = kind === '200 fresh' ? s.spend : failing(s);
     const answer = send(handler, request);
-    await seenBlocked(rig.db);
+    await seenBlocked(servers.db);
     expect(await stateOf(request)).toBe('pending');
     await moveSlot(request);
     await letGo();
@@ -120,22 +120,22 @@ describe('a MOVED is followed (C42)', () => {
 });
 
 test('an ASK is followed while a slot is on its way (C42)', async () => {
-  const s = await warmSpender(rig);
-  const from = await rig.cluster.ownerOf(nameOf(request));
-  const to = rig.cluster.otherThan(from);
-  await rig.cluster.beginMove(nameOf(request), to);
+  const s = await warmSpender(servers);
+  const from = await servers.cluster.ownerOf(nameOf(request));
+  const to = servers.cluster.otherThan(from);
+  await servers.cluster.beginMove(nameOf(request), to);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
   expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
   expect(await from.raw.exists(nameOf(request)).catch(String)).toContain('ASK');
-  await rig.cluster.move(nameOf(request), to);
+  await servers.cluster.move(nameOf(request), to);
   expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
   expect(s.failures).not.toHaveBeenCalled();
 });
 
 test('a CLUSTERDOWN is a miss at once', async () => {
-  const s = await warmSpender(rig, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
-  const giveBack = await rig.cluster.loseSlot('somewhere else');
+  const s = await warmSpender(servers, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
+  const giveBack = await servers.cluster.loseSlot('somewhere else');
   const startMs = performance.now();
   const kinds = [kindOf(await send(s.spend, request)), kindOf(await send(s.spend, request))];
   const tookMs = performance.now() - startMs;
@@ -147,30 +147,30 @@ test('a CLUSTERDOWN is a miss at once', async () => {
 });
 
 test('a node that dies during the work takes the answer with it, and nothing else', async () => {
-  const s = await warmSpender(rig);
-  const letGo = await holdPlayer(rig, request);
+  const s = await warmSpender(servers);
+  const letGo = await holdPlayer(servers, request);
   const answer = send(s.spend, request);
-  await seenBlocked(rig.db);
-  const dying = await rig.cluster.ownerOf(nameOf(request));
-  const elsewhere = await requestOn(rig, rig.cluster.otherThan(dying));
+  await seenBlocked(servers.db);
+  const dying = await servers.cluster.ownerOf(nameOf(request));
+  const elsewhere = await requestOn(servers, servers.cluster.otherThan(dying));
   await dying.crash();
   expect(kindOf(await send(s.spend, elsewhere))).toBe('200 fresh');
   expect(kindOf(await send(s.spend, elsewhere))).toBe('200 replayed');
   await letGo();
   expect(kindOf(await answer)).toBe('200 fresh');
   expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-  expect(await effectsOn(rig, request)).toBe(1);
-  await rig.cluster.mend();
-  await fastPathBack(s);
+  expect(await effectsOn(servers, request)).toBe(1);
+  await servers.cluster.mend();
+  await cacheBack(s);
 });
 
 describe('the whole cluster fails', () => {
   const COOL_LONG = { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' };
 
   test('a frozen cluster costs 100 ms a command, and then nothing for a while', async () => {
-    const s = await warmSpender(rig);
-    const short = await warmSpender(rig, COOL_LONG);
-    for (const node of rig.cluster.nodes) node.freeze();
+    const s = await warmSpender(servers);
+    const short = await warmSpender(servers, COOL_LONG);
+    for (const node of servers.cluster.nodes) node.freeze();
     const startMs = performance.now();
     expect(kindOf(await send(short.spend, request))).toBe('200 fresh');
     const tookMs = performance.now() - startMs;
@@ -184,9 +184,9 @@ describe('the whole cluster fails', () => {
   });
 
   test('a frozen cluster costs 250 ms to connect on a cold start', async () => {
-    const s = coldSpender(rig, COOL_LONG);
+    const s = coldSpender(servers, COOL_LONG);
     await s.service.dependencies['postgres']?.();
-    for (const node of rig.cluster.nodes) node.freeze();
+    for (const node of servers.cluster.nodes) node.freeze();
     const startMs = performance.now();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(performance.now() - startMs).toBeLessThan(10_000);
@@ -194,38 +194,38 @@ describe('the whole cluster fails', () => {
   });
 
   test('a claim is not kept for a dead cluster until it is back', async () => {
-    const { redis, failures, path } = openPath(rig);
-    const request = await requestOn(rig, rig.cluster.nodes[0]);
-    await path.claim(mutationOf(await requestOn(rig, rig.cluster.nodes[0]))); // Connected.
-    await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+    const { redis, failures, path } = openCache(servers);
+    const request = await requestOn(servers, servers.cluster.nodes[0]);
+    await path.claim(mutationOf(await requestOn(servers, servers.cluster.nodes[0]))); // Connected.
+    await Promise.all(servers.cluster.nodes.map((node) => node.crash()));
     await eventually(async () => redis.status === 'reconnecting', 'the loss noticed');
     expect((await path.claim(mutationOf(request))).lookup).toEqual({ kind: 'unknown' });
     expect(failures).toEqual(['claim']);
-    await rig.cluster.mend();
+    await servers.cluster.mend();
     await eventually(async () => redis.status === 'ready', 'connected again');
     await redis.ping();
-    expect(await rig.cluster.read(nameOf(request))).toBeNull();
+    expect(await servers.cluster.read(nameOf(request))).toBeNull();
   });
 
   test('the store decides while the cluster is dead, and the cache is back when it is', async () => {
-    const s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
-    await Promise.all(rig.cluster.nodes.map((node) => node.crash()));
+    const s = await warmSpender(servers, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
+    await Promise.all(servers.cluster.nodes.map((node) => node.crash()));
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
-    await rig.cluster.mend();
-    await fastPathBack(s);
+    expect(await effectsOn(servers, request)).toBe(1);
+    await servers.cluster.mend();
+    await cacheBack(s);
   });
 });
 
 /** Until a request is replayed again: a new one each time. */
-async function fastPathBack({ spend }: Spender): Promise<void> {
+async function cacheBack({ spend }: Spender): Promise<void> {
   await eventually(async () => {
-    const probe = await newRequest(rig);
+    const probe = await newRequest(servers);
     expect(kindOf(await send(spend, probe))).toBe('200 fresh');
     const again = kindOf(await send(spend, probe));
     expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(again);
-    expect(await effectsOn(rig, probe)).toBe(1);
+    expect(await effectsOn(servers, probe)).toBe(1);
     return again === '200 replayed';
   }, 'the cache back');
 }

@@ -16,7 +16,6 @@ import {
   claimCacheOn,
   countKinds,
   effectsOn,
-  faultRig,
   holdPlayer,
   kindOf,
   markersFor,
@@ -25,15 +24,16 @@ import {
   type Spender,
   type SpendRequest,
   spender,
+  useServers,
   warmSpender,
-} from './rig.ts';
+} from './servers.ts';
 
-const rig = faultRig(PATIENT);
+const servers = useServers(PATIENT);
 let s: Spender;
 let request: SpendRequest;
 beforeEach(async () => {
-  s = spender(rig);
-  request = await newRequest(rig);
+  s = spender(servers);
+  request = await newRequest(servers);
 });
 
 const printOf = (of: SpendRequest) => requestFingerprint(of.principal, readRequest(httpEvent(of)));
@@ -41,8 +41,8 @@ const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${k
 
 describe('every entry ends by itself, at an absolute time (C33)', () => {
   test('one SET claims, one SET publishes, and nothing else is sent to Redis', async () => {
-    s = await warmSpender(rig); // Its greeting and its first claim are over.
-    const said = await rig.redis.monitor();
+    s = await warmSpender(servers); // Its greeting and its first claim are over.
+    const said = await servers.redis.monitor();
     await send(s.spend, request);
     await send(s.spend, request);
     const set = ['set', nameOf(request), expect.any(String), 'PXAT', expect.any(String)];
@@ -50,11 +50,11 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
   });
 
   test('a pending entry ends shortly after its deadline, also while the owner is at work', async () => {
-    const letGo = await holdPlayer(rig, request);
+    const letGo = await holdPlayer(servers, request);
     const sentMs = Date.now();
     const answer = send(s.spend, request);
-    await seenBlocked(rig.db);
-    const entry = await rig.redis.entry();
+    await seenBlocked(servers.db);
+    const entry = await servers.redis.entry();
     expect(entry.key).toBe(nameOf(request));
     expect(entry.json).toMatchObject({ state: 'pending' });
     // 28 s of Lambda time, less the margin for the answer, plus 1 s for its release.
@@ -66,15 +66,15 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
     expect(entry.leftMs).toBeGreaterThan(0);
     await letGo();
     expect(kindOf(await answer)).toBe('200 fresh');
-    expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
+    expect((await servers.redis.entry()).json).toMatchObject({ state: 'completed' });
   });
 
   test('a completed entry ends at created_at + retention of the marker, as Idempotency-Expires says twice', async () => {
     const fresh = await send(s.spend, request);
     const replay = await send(s.spend, request);
     expect([kindOf(fresh), kindOf(replay)]).toEqual(['200 fresh', '200 replayed']);
-    const entry = await rig.redis.entry();
-    const [marker] = await rig.db.sql<{ expires: string }>(
+    const entry = await servers.redis.entry();
+    const [marker] = await servers.db.sql<{ expires: string }>(
       `SELECT floor(extract(epoch FROM created_at) * 1000) + 3600000 AS expires
          FROM player_mutation_idempotency WHERE user_id = $1`,
       [request.principal],
@@ -90,27 +90,27 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
     const fingerprint = printOf(request);
     const deadlineMs = Date.now() + 900;
     const pending = { v: 1, state: 'pending', fingerprint, token: randomUUID(), deadlineMs };
-    await rig.redis.raw.set(nameOf(request), JSON.stringify(pending), 'PXAT', deadlineMs);
+    await servers.redis.raw.set(nameOf(request), JSON.stringify(pending), 'PXAT', deadlineMs);
     const busy = await send(s.spend, request);
     expect([kindOf(busy), busy.headers['retry-after']]).toEqual(['409 ABORTED', '1']);
-    await eventually(async () => (await rig.redis.entries()).length === 0, 'expired');
+    await eventually(async () => (await servers.redis.entries()).length === 0, 'expired');
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('a command that arrives after its time stores nothing', async () => {
     const redis = createRedis({
-      url: rig.redisProxy.url,
+      url: servers.redisProxy.url,
       commandTimeoutMs: 100,
       onError: () => {},
     });
     const { path, failures } = claimCacheOn(redis);
     await path.claim(mutation(Date.now() + 10_000));
-    await rig.redis.raw.flushall();
+    await servers.redis.raw.flushall();
 
     // The pending entry's own second of grace has passed before the command arrives.
     const late = mutation(Date.now() - 700);
-    const held = rig.redisProxy.holdAt('pending');
+    const held = servers.redisProxy.holdAt('pending');
     const claim = await path.claim(late);
     expect(claim.lookup).toEqual({ kind: 'unknown' });
     await held;
@@ -119,9 +119,9 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
     expect(failures).toEqual(['claim', 'publish']);
     await eventually(async () => Date.now() > late.deadlineMs + 1100, 'both times past');
     const written = await setsProcessed();
-    await rig.redisProxy.pass();
+    await servers.redisProxy.pass();
     await eventually(async () => (await setsProcessed()) === written + 2, 'both carried out');
-    expect(await rig.redis.entries()).toEqual([]);
+    expect(await servers.redis.entries()).toEqual([]);
   });
 
   const mutation = (deadlineMs: number) => ({
@@ -135,7 +135,7 @@ describe('every entry ends by itself, at an absolute time (C33)', () => {
 });
 
 async function setsProcessed(): Promise<number> {
-  const info = await rig.redis.raw.info('commandstats');
+  const info = await servers.redis.raw.info('commandstats');
   return Number(/cmdstat_set:calls=(\d+)/.exec(info)?.[1] ?? 0);
 }
 
@@ -169,16 +169,16 @@ const UNREADABLE: [string, () => Promise<unknown>][] = [
     ] satisfies [string, () => string | Buffer][]
   ).map(([name, value]): [string, () => Promise<unknown>] => [
     name,
-    () => rig.redis.raw.set(nameOf(request), value()),
+    () => servers.redis.raw.set(nameOf(request), value()),
   ]),
-  ['a list', () => rig.redis.raw.rpush(nameOf(request), completed())],
-  ['a hash', () => rig.redis.raw.hset(nameOf(request), 'state', 'completed')],
-  ['a set', () => rig.redis.raw.sadd(nameOf(request), completed())],
-  ['a stream', () => rig.redis.raw.xadd(nameOf(request), '*', 'state', 'completed')],
+  ['a list', () => servers.redis.raw.rpush(nameOf(request), completed())],
+  ['a hash', () => servers.redis.raw.hset(nameOf(request), 'state', 'completed')],
+  ['a set', () => servers.redis.raw.sadd(nameOf(request), completed())],
+  ['a stream', () => servers.redis.raw.xadd(nameOf(request), '*', 'state', 'completed')],
 ];
 
 test('the entry that the tests below spoil is read as it is', async () => {
-  await rig.redis.raw.set(nameOf(request), completed());
+  await servers.redis.raw.set(nameOf(request), completed());
   expect(kindOf(await send(s.spend, request))).toBe('202 replayed');
 });
 
@@ -187,34 +187,34 @@ describe.each(UNREADABLE)('an entry that is %s counts as a miss (C18, C19)', (_n
     await seed();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('a repeated request is answered by the marker', async () => {
     await send(s.spend, request);
-    await rig.redis.raw.flushall();
+    await servers.redis.raw.flushall();
     await seed();
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('a request that fails says why, and leaves the entry to whoever put it there', async () => {
     await seed();
     const late = { ...request, headers: { 'if-match': '"9"' } };
     expect(kindOf(await send(s.spend, late))).toBe('412 VERSION_MISMATCH');
-    expect(await rig.redis.raw.exists(nameOf(request))).toBe(1);
-    expect(await markersFor(rig, request)).toEqual([]);
+    expect(await servers.redis.raw.exists(nameOf(request))).toBe(1);
+    expect(await markersFor(servers, request)).toEqual([]);
   });
 });
 
 test('values of another type are no outage, and the cache goes on for the other keys (C19)', async () => {
-  s = await warmSpender(rig, { BACKSTOP_REDIS_COOL_DOWN_MS: '600000' });
+  s = await warmSpender(servers, { BACKSTOP_REDIS_COOL_DOWN_MS: '600000' });
   const late = ['k1', 'k2', 'k3', 'k4'].map((key) => ({
     ...request,
     key,
     headers: { 'if-match': '"9"' },
   }));
-  await Promise.all(late.map((each) => rig.redis.raw.rpush(nameOf(each), 'garbage')));
+  await Promise.all(late.map((each) => servers.redis.raw.rpush(nameOf(each), 'garbage')));
   const answers = await Promise.all(late.map((each) => send(s.spend, each)));
   expect(countKinds(answers)).toEqual({ '412 VERSION_MISMATCH': 4 });
   expect(s.failures.mock.calls).toEqual([['claim'], ['claim'], ['claim'], ['claim']]);
@@ -227,17 +227,17 @@ test('values of another type are no outage, and the cache goes on for the other 
 });
 
 test('a body over the cap is sent whole once, and is then a tombstone from the cache alone', async () => {
-  s = spender(rig, { BACKSTOP_STORED_BODY_BYTES_MAX: '10' });
+  s = spender(servers, { BACKSTOP_STORED_BODY_BYTES_MAX: '10' });
   const fresh = await send(s.spend, request);
   expect(fresh.json).toEqual({ userId: request.principal, coins: COINS - 10, dataVersion: '2' });
-  expect((await rig.redis.entry()).json).toMatchObject({ response: 'tombstone' });
-  await rig.postgresProxy.refuse();
+  expect((await servers.redis.entry()).json).toMatchObject({ response: 'tombstone' });
+  await servers.postgresProxy.refuse();
   const again = await send(s.spend, request);
   expect(kindOf(again)).toBe('409 ALREADY_EXISTS');
   expect(again.headers['link']).toBe('</players/me>; rel="related"');
   expect(again.headers['retry-after']).toBeUndefined();
   expect(again.json).toMatchObject({ state: '/players/me', retryable: false });
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
 });
 
 test('the parts of a name are encoded, so that no delimiter makes one of two (C87)', async () => {
@@ -245,14 +245,14 @@ test('the parts of a name are encoded, so that no delimiter makes one of two (C8
   const two = { ...request, principal: 't1:a', key: 'b' };
   const odd = { ...request, principal: 'ü|%3A*{}', key: '%3A"/' };
   for (const each of [one, two, odd]) {
-    await seedPlayer(rig.db, each.principal, COINS);
+    await seedPlayer(servers.db, each.principal, COINS);
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
     const again = await send(s.spend, each);
     expect(kindOf(again)).toBe('200 replayed');
     expect(again.json['userId']).toBe(each.principal);
-    expect(await effectsOn(rig, each)).toBe(1);
+    expect(await effectsOn(servers, each)).toBe(1);
   }
-  expect((await rig.redis.entries()).map(({ key }) => key)).toEqual([
+  expect((await servers.redis.entries()).map(({ key }) => key)).toEqual([
     'test:1:idem:%C3%BC%7C%253A%2A%7B%7D:%253A%22%2F',
     'test:1:idem:t1%3Aa:b',
     'test:1:idem:t1:a%3Ab',
@@ -260,34 +260,34 @@ test('the parts of a name are encoded, so that no delimiter makes one of two (C8
 });
 
 test('two tenants with the same key have two effects, and neither sees the other (C22)', async () => {
-  const other = { ...(await newRequest(rig)), key: request.key };
+  const other = { ...(await newRequest(servers)), key: request.key };
   for (const each of [request, other]) {
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
     const again = await send(s.spend, each);
     expect([kindOf(again), again.json['userId']]).toEqual(['200 replayed', each.principal]);
-    expect(await effectsOn(rig, each)).toBe(1);
+    expect(await effectsOn(servers, each)).toBe(1);
   }
 });
 
 describe('a retention below a second (C44)', () => {
   test('a short retention is kept to the millisecond, and the marker answers beyond it', async () => {
-    s = spender(rig, { BACKSTOP_RETENTION_MS: '500' });
+    s = spender(servers, { BACKSTOP_RETENTION_MS: '500' });
     await send(s.spend, request);
-    const [entry] = await rig.redis.entries();
-    const [marker] = await rig.db.sql<{ expires: string }>(
+    const [entry] = await servers.redis.entries();
+    const [marker] = await servers.db.sql<{ expires: string }>(
       `SELECT floor(extract(epoch FROM created_at) * 1000) + 500 AS expires
          FROM player_mutation_idempotency WHERE user_id = $1`,
       [request.principal],
     );
     // Gone already only if this machine slept for half a second.
     expect([undefined, Number(marker?.expires)]).toContain(entry?.expiresAtMs);
-    await eventually(async () => (await rig.redis.entries()).length === 0, 'expired');
+    await eventually(async () => (await servers.redis.entries()).length === 0, 'expired');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test.each(['0', '0.5', '-500', '500ms'])('a retention of %s is refused at start', (value) => {
-    const environment = { DATABASE_URL: rig.db.apiUrl, BACKSTOP_RETENTION_MS: value };
+    const environment = { DATABASE_URL: servers.db.apiUrl, BACKSTOP_RETENTION_MS: value };
     expect(() => createService(environment)).toThrow(ConfigError);
     expect(() => createService(environment)).toThrow('BACKSTOP_RETENTION_MS');
   });

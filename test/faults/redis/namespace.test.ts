@@ -10,30 +10,30 @@ import { testService } from '../../support/service.ts';
 import {
   COINS,
   effectsOn,
-  faultRig,
   kindOf,
   newRequest,
   PATIENT,
   type SpendRequest,
   spender,
-} from './rig.ts';
+  useServers,
+} from './servers.ts';
 
-const rig = faultRig(PATIENT);
+const servers = useServers(PATIENT);
 let request: SpendRequest;
 beforeEach(async () => {
-  request = await newRequest(rig);
+  request = await newRequest(servers);
 });
 
-const epoch = (BACKSTOP_CACHE_EPOCH: string) => spender(rig, { BACKSTOP_CACHE_EPOCH });
+const epoch = (BACKSTOP_CACHE_EPOCH: string) => spender(servers, { BACKSTOP_CACHE_EPOCH });
 
 test("two deployments on one Redis each run once, and neither gets the other's answer (C113)", async () => {
   const other = await createTestDatabase();
   onTestFinished(() => other.drop());
   await seedPlayer(other, request.principal, COINS - 100);
-  const ours = spender(rig, { BACKSTOP_NAMESPACE: 'shop-dev' }).spend;
+  const ours = spender(servers, { BACKSTOP_NAMESPACE: 'shop-dev' }).spend;
   const theirs = testService(other, {
     ...PATIENT,
-    REDIS_URL: rig.redis.url,
+    REDIS_URL: servers.redis.url,
     BACKSTOP_NAMESPACE: 'shop-prod',
   }).mutation(spendCoins);
 
@@ -42,7 +42,7 @@ test("two deployments on one Redis each run once, and neither gets the other's a
   const again = [await send(ours, request), await send(theirs, request)];
   expect(again.map(kindOf)).toEqual(['200 replayed', '200 replayed']);
   expect(again.map(({ json }) => json['coins'])).toEqual([COINS - 10, COINS - 110]);
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
 });
 
 test('a raised epoch after a restore replays nothing old (C113)', async () => {
@@ -51,7 +51,7 @@ test('a raised epoch after a restore replays nothing old (C113)', async () => {
   expect(kindOf(await send(before.spend, request))).toBe('200 replayed');
 
   // The database is as it was before the request.
-  await rig.db.sql(
+  await servers.db.sql(
     'WITH m AS (DELETE FROM player_mutation_idempotency WHERE user_id = $1) UPDATE players SET coins = $2, data_version = 1 WHERE user_id = $1',
     [request.principal, COINS],
   );
@@ -59,15 +59,15 @@ test('a raised epoch after a restore replays nothing old (C113)', async () => {
   const after = epoch('2');
   expect(kindOf(await send(after.spend, request))).toBe('200 fresh');
   expect(kindOf(await send(after.spend, request))).toBe('200 replayed');
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
 });
 
 test('an entry of the time before namespaces is a miss (C113)', async () => {
-  const s = spender(rig);
+  const s = spender(servers);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-  const { key, value, leftMs } = await rig.redis.entry();
-  await rig.redis.raw.set(`idem:${request.principal}:${request.key}`, value, 'PX', leftMs);
-  await rig.redis.raw.del(key);
+  const { key, value, leftMs } = await servers.redis.entry();
+  await servers.redis.raw.set(`idem:${request.principal}:${request.key}`, value, 'PX', leftMs);
+  await servers.redis.raw.del(key);
   expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
 });
 
@@ -82,7 +82,7 @@ describe('each kind of cache by itself (C113)', () => {
   ];
   let redis: ReturnType<typeof createRedis>;
   beforeEach(() => {
-    redis = createRedis({ url: rig.redis.url, commandTimeoutMs: 5000, onError: () => {} });
+    redis = createRedis({ url: servers.redis.url, commandTimeoutMs: 5000, onError: () => {} });
     return () => redis.disconnect();
   });
 
@@ -117,7 +117,7 @@ describe('each kind of cache by itself (C113)', () => {
   test('a namespace is one part of the key and of an ACL pattern, whatever is in it', async () => {
     const claim = await kinds[0]?.[1]('a:*{b}').claim(newMutation());
     await claim?.publish('tombstone', Date.now() + 60_000);
-    expect((await rig.redis.entry()).key).toBe('a%3A%2A%7Bb%7D:1:idem:user:key');
+    expect((await servers.redis.entry()).key).toBe('a%3A%2A%7Bb%7D:1:idem:user:key');
   });
 });
 

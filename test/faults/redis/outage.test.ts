@@ -5,7 +5,6 @@ import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
   countKinds,
   effectsOn,
-  faultRig,
   holdPlayer,
   kindOf,
   newRequest,
@@ -13,13 +12,14 @@ import {
   type Spender,
   type SpendRequest,
   spender,
+  useServers,
   warmSpender,
-} from './rig.ts';
+} from './servers.ts';
 
-const rig = faultRig();
+const servers = useServers();
 let request: SpendRequest;
 beforeEach(async () => {
-  request = await newRequest(rig);
+  request = await newRequest(servers);
 });
 
 /** Longer than any test, and short enough to wait for its end. */
@@ -32,21 +32,21 @@ const stepsFailed = ({ failures }: Spender) => failures.mock.calls.map(([step]) 
 const another = (): SpendRequest => ({ ...request, key: newKey() });
 
 /** Until a request is replayed again: a new one each time, so that L1 holds nothing of it before. */
-async function fastPathBack({ spend }: Spender): Promise<void> {
+async function cacheBack({ spend }: Spender): Promise<void> {
   await eventually(async () => {
-    const probe = await newRequest(rig);
+    const probe = await newRequest(servers);
     expect(kindOf(await send(spend, probe))).toBe('200 fresh');
     const again = await send(spend, probe);
     expect(['200 replayed', '409 ALREADY_EXISTS', '409 ABORTED']).toContain(kindOf(again));
-    expect(await effectsOn(rig, probe)).toBe(1);
+    expect(await effectsOn(servers, probe)).toBe(1);
     return kindOf(again) === '200 replayed';
   }, 'the cache back');
 }
 
 describe('a black-holed Redis costs its budget and no more (C37)', () => {
   test('a request before the first connection is answered within the budget', async () => {
-    rig.redisProxy.blackHole();
-    const s = spender(rig);
+    servers.redisProxy.blackHole();
+    const s = spender(servers);
     await s.service.dependencies['postgres']?.();
     const startMs = performance.now();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -54,13 +54,13 @@ describe('a black-holed Redis costs its budget and no more (C37)', () => {
     expect(performance.now() - startMs).toBeLessThan(10_000);
     expect(stepsFailed(s)).toEqual(['claim', 'publish']);
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('a request on a connection that stands is answered within the budget', async () => {
-    const s = await warmSpender(rig);
-    const touched = rig.redisProxy.count('idem:');
-    rig.redisProxy.blackHole();
+    const s = await warmSpender(servers);
+    const touched = servers.redisProxy.count('idem:');
+    servers.redisProxy.blackHole();
     const startMs = performance.now();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     const tookMs = performance.now() - startMs;
@@ -69,135 +69,135 @@ describe('a black-holed Redis costs its budget and no more (C37)', () => {
     expect(tookMs).toBeLessThan(10_000);
     expect([stepsFailed(s), touched()]).toEqual([['claim', 'publish'], 2]);
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 });
 
 describe('the cool-down of Redis', () => {
   test('the next requests leave Redis alone after 3 failures', async () => {
-    const s = await warmSpender(rig, COOL_LONG);
-    rig.redisProxy.blackHole();
+    const s = await warmSpender(servers, COOL_LONG);
+    servers.redisProxy.blackHole();
     await send(s.spend, request);
     await send(s.spend, another());
-    const touched = rig.redisProxy.count('idem:');
+    const touched = servers.redisProxy.count('idem:');
     const failed = stepsFailed(s).length;
     expect(failed).toBeGreaterThanOrEqual(3);
     expect(kindOf(await send(s.spend, another()))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
     expect([touched(), stepsFailed(s).length]).toEqual([0, failed]);
-    expect(await effectsOn(rig, request)).toBe(3);
+    expect(await effectsOn(servers, request)).toBe(3);
   });
 
   test('one request at a time tries again while the cool-down lasts, and the others do not wait long', async () => {
-    const s = await warmSpender(rig, COOL_BRIEFLY);
-    rig.redisProxy.blackHole();
+    const s = await warmSpender(servers, COOL_BRIEFLY);
+    servers.redisProxy.blackHole();
     for (let i = 0; i < 3; i++) await send(s.spend, another());
-    const touched = rig.redisProxy.count('NX');
+    const touched = servers.redisProxy.count('NX');
     const startMs = performance.now();
     const tookMs = () => performance.now() - startMs;
     // Through some cool-downs, until many requests have left Redis alone.
     for (let sent = 0; tookMs() < 1000 || sent - touched() < 10; sent++) {
-      expect(kindOf(await send(s.spend, await newRequest(rig)))).toBe('200 fresh');
+      expect(kindOf(await send(s.spend, await newRequest(servers)))).toBe('200 fresh');
     }
     // At most one probe in 300 ms.
     expect(touched()).toBeLessThanOrEqual(Math.ceil(tookMs() / 300));
   });
 
   test('the cache is back without a restart when Redis answers again', async () => {
-    const s = await warmSpender(rig, COOL_BRIEFLY);
-    rig.redisProxy.blackHole();
+    const s = await warmSpender(servers, COOL_BRIEFLY);
+    servers.redisProxy.blackHole();
     for (let i = 0; i < 3; i++) await send(s.spend, another());
-    await rig.redisProxy.pass();
-    await fastPathBack(s);
+    await servers.redisProxy.pass();
+    await cacheBack(s);
   });
 
   test('the cache is back also when the old connection stays silently dead, as after a failover', async () => {
-    const s = await warmSpender(rig, COOL_BRIEFLY);
-    rig.redisProxy.freezeOpen();
+    const s = await warmSpender(servers, COOL_BRIEFLY);
+    servers.redisProxy.freezeOpen();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-    await fastPathBack(s);
+    await cacheBack(s);
   });
 
   test('the cache is back also after a crash of Redis, and nothing goes to the console', async () => {
     const complaint = vi.spyOn(console, 'error');
     onTestFinished(() => complaint.mockRestore());
-    const s = await warmSpender(rig, COOL_BRIEFLY);
-    await rig.redis.crash();
+    const s = await warmSpender(servers, COOL_BRIEFLY);
+    await servers.redis.crash();
     for (let i = 0; i < 3; i++) expect(kindOf(await send(s.spend, another()))).toBe('200 fresh');
-    await rig.redis.restart();
-    await fastPathBack(s);
+    await servers.redis.restart();
+    await cacheBack(s);
     expect(complaint).not.toHaveBeenCalled();
   });
 });
 
 test('a CLIENT KILL between invocations is 200 each time, and the cache is soon back (C38)', async () => {
-  const s = await warmSpender(rig);
+  const s = await warmSpender(servers);
   for (let round = 0; round < 5; round++) {
     await eventually(
-      async () => Number(await rig.redis.raw.call('CLIENT', 'KILL', 'TYPE', 'normal')) > 0,
+      async () => Number(await servers.redis.raw.call('CLIENT', 'KILL', 'TYPE', 'normal')) > 0,
       'a connection to kill',
     );
     const each = another();
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
     expect(['200 replayed', '409 ALREADY_EXISTS']).toContain(kindOf(await send(s.spend, each)));
   }
-  expect(await effectsOn(rig, request)).toBe(5);
-  await fastPathBack(s);
+  expect(await effectsOn(servers, request)).toBe(5);
+  await cacheBack(s);
 });
 
 test('the client connects anew when a primary became a replica, to whatever the endpoint now means', async () => {
-  const s = await warmSpender(rig, COOL_BRIEFLY);
-  const { traffic } = rig.redisProxy;
+  const s = await warmSpender(servers, COOL_BRIEFLY);
+  const { traffic } = servers.redisProxy;
   const before = traffic.connections;
-  onTestFinished(async () => void (await rig.redis.raw.replicaof('NO', 'ONE')));
-  await rig.redis.raw.replicaof('127.0.0.1', 1);
+  onTestFinished(async () => void (await servers.redis.raw.replicaof('NO', 'ONE')));
+  await servers.redis.raw.replicaof('127.0.0.1', 1);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
   expect(stepsFailed(s)).toContain('claim');
   await eventually(async () => traffic.connections > before, 'a new connection');
-  await rig.redis.raw.replicaof('NO', 'ONE');
-  await fastPathBack(s);
-  expect(await effectsOn(rig, request)).toBe(1);
+  await servers.redis.raw.replicaof('NO', 'ONE');
+  await cacheBack(s);
+  expect(await effectsOn(servers, request)).toBe(1);
 });
 
 test('a connection lost between invocations costs neither the request nor its stored body', async () => {
-  const s = await warmSpender(rig);
+  const s = await warmSpender(servers);
   for (let round = 0; round < 3; round++) {
-    rig.redisProxy.reset();
+    servers.redisProxy.reset();
     const each = another();
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
-    await fastPathBack(s);
+    await cacheBack(s);
     expect(kindOf(await send(s.spend, each))).toBe('200 replayed');
   }
 });
 
 describe('Redis is down, alone or with Postgres (C45)', () => {
   test('a request while Redis is down has its effect, and the marker answers its repeat', async () => {
-    await rig.redis.crash();
-    for (const s of [spender(rig), await warmSpenderOfPostgres()]) {
-      const each = await newRequest(rig);
+    await servers.redis.crash();
+    for (const s of [spender(servers), await warmSpenderOfPostgres()]) {
+      const each = await newRequest(servers);
       expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
       const again = await send(s.spend, each);
       expect(kindOf(again)).toBe('409 ALREADY_EXISTS');
       expect(again.headers['link']).toBe('</players/me>; rel="related"');
       expect(again.headers['retry-after']).toBeUndefined();
-      expect(await effectsOn(rig, each)).toBe(1);
+      expect(await effectsOn(servers, each)).toBe(1);
     }
   });
 
   test.each(['cold', 'warm'])('a %s service without both answers 503', async (start) => {
-    const s = start === 'cold' ? spender(rig) : await warmSpender(rig);
-    await Promise.all([rig.redis.crash(), rig.postgresProxy.refuse()]);
+    const s = start === 'cold' ? spender(servers) : await warmSpender(servers);
+    await Promise.all([servers.redis.crash(), servers.postgresProxy.refuse()]);
     const down = await send(s.spend, request);
     expect([kindOf(down), down.headers['retry-after']]).toEqual(['503 UNAVAILABLE', '1']);
     expect(down.json['retryable']).toBe(true);
-    expect(await effectsOn(rig, request)).toBe(0);
-    await rig.postgresProxy.pass();
+    expect(await effectsOn(servers, request)).toBe(0);
+    await servers.postgresProxy.pass();
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   async function warmSpenderOfPostgres(): Promise<Spender> {
-    const s = spender(rig);
+    const s = spender(servers);
     await s.service.dependencies['postgres']?.();
     return s;
   }
@@ -205,49 +205,49 @@ describe('Redis is down, alone or with Postgres (C45)', () => {
 
 describe('a publish that fails after COMMIT (C08)', () => {
   test('the first answer is 200 and the retry is ALREADY_EXISTS when Redis dies in between', async () => {
-    const s = await warmSpender(rig);
-    const committed = rig.postgresProxy.holdAnswer('COMMIT\0');
+    const s = await warmSpender(servers);
+    const committed = servers.postgresProxy.holdAnswer('COMMIT\0');
     const answer = send(s.spend, request);
     await committed;
-    await rig.redis.crash();
-    await rig.postgresProxy.pass();
+    await servers.redis.crash();
+    await servers.postgresProxy.pass();
     const fresh = await answer;
     expect(kindOf(fresh)).toBe('200 fresh');
     expect(fresh.headers['idempotency-expires']).toBeDefined();
     expect(stepsFailed(s)).toContain('publish');
-    await rig.redis.restart();
-    for (const { spend } of [s, spender(rig)]) expectUsedUp(await send(spend, request));
-    expect(await effectsOn(rig, request)).toBe(1);
+    await servers.redis.restart();
+    for (const { spend } of [s, spender(servers)]) expectUsedUp(await send(spend, request));
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('the publish is sent again when its connection is cut, and the retry replays', async () => {
-    const s = await warmSpender(rig);
-    const struck = rig.redisProxy.dropBefore('completed');
+    const s = await warmSpender(servers);
+    const injected = servers.redisProxy.dropBefore('completed');
     const fresh = await send(s.spend, request);
-    await struck;
+    await injected;
     expect(kindOf(fresh)).toBe('200 fresh');
     const replay = await send(s.spend, request);
     expect([kindOf(replay), replay.text]).toEqual(['200 replayed', fresh.text]);
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test('the key is busy while the pending entry lasts, and then used up, when Redis is silent just then', async () => {
-    const s = await warmSpender(rig);
-    const held = rig.redisProxy.holdAt('completed');
+    const s = await warmSpender(servers);
+    const held = servers.redisProxy.holdAt('completed');
     const fresh = await send(s.spend, request, lambdaContext(4000));
     await held;
     expect(kindOf(fresh)).toBe('200 fresh');
-    rig.redisProxy.reset(); // What was held is lost.
-    await rig.redisProxy.pass();
-    expect((await rig.redis.entry()).json).toMatchObject({ state: 'pending' });
-    const other = spender(rig);
+    servers.redisProxy.reset(); // What was held is lost.
+    await servers.redisProxy.pass();
+    expect((await servers.redis.entry()).json).toMatchObject({ state: 'pending' });
+    const other = spender(servers);
     const last = await eventually(async () => {
       const again = await send(other.spend, request);
       if (again.code === 'ABORTED') expect(['1', '2']).toContain(again.headers['retry-after']);
       return again.code !== 'ABORTED' && again;
     }, 'the pending entry gone');
     expectUsedUp(last);
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   function expectUsedUp(answer: Answer): void {
@@ -266,7 +266,7 @@ describe('50 requests in parallel with one key (C16)', () => {
     const onWarning = (warning: Error) => warnings.push(String(warning));
     process.on('warning', onWarning);
     onTestFinished(() => void process.off('warning', onWarning));
-    const answers = await all(spender(rig, PATIENT));
+    const answers = await all(spender(servers, PATIENT));
     const {
       '200 fresh': fresh,
       '200 replayed': _,
@@ -277,32 +277,32 @@ describe('50 requests in parallel with one key (C16)', () => {
     expect(
       new Set(answers.filter(({ status }) => status === 200).map(({ text }) => text)).size,
     ).toBe(1);
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
     expect(warnings).toEqual([]);
   });
 
   test('one runs without Redis', async () => {
-    await rig.redis.crash();
-    const answers = await all(spender(rig));
+    await servers.redis.crash();
+    const answers = await all(spender(servers));
     expect(countKinds(answers)).toEqual({ '200 fresh': 1, '409 ALREADY_EXISTS': 49 });
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 
   test.each(['crash', 'black hole', 'reset'])('one runs with a %s meanwhile', async (fault) => {
     // On a busy machine commands that time out would open the breaker before the fault strikes.
-    const s = await warmSpender(rig, { ...PATIENT, BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000' });
-    const letGo = await holdPlayer(rig, request);
+    const s = await warmSpender(servers, { ...PATIENT, BACKSTOP_REDIS_COMMAND_TIMEOUT_MS: '1000' });
+    const letGo = await holdPlayer(servers, request);
     const half = () => Array.from({ length: 25 }, () => send(s.spend, request));
     const before = half();
-    await seenBlocked(rig.db);
-    const touched = rig.redisProxy.count('NX');
-    rig.redisProxy.delay({ toServer: 30 }); // So that some are on their way when it strikes.
+    await seenBlocked(servers.db);
+    const touched = servers.redisProxy.count('NX');
+    servers.redisProxy.delay({ toServer: 30 }); // So that some are on their way when it strikes.
     const during = half();
     await eventually(async () => touched() > 0, 'on their way');
-    if (fault === 'crash') await rig.redis.crash();
-    else if (fault === 'reset') rig.redisProxy.reset();
-    else rig.redisProxy.blackHole();
-    await seenBlocked(rig.db, 2); // One that L1 let pass waits for the marker.
+    if (fault === 'crash') await servers.redis.crash();
+    else if (fault === 'reset') servers.redisProxy.reset();
+    else servers.redisProxy.blackHole();
+    await seenBlocked(servers.db, 2); // One that L1 let pass waits for the marker.
     await letGo();
     const counts = countKinds(await Promise.all([...before, ...during]));
     const {
@@ -314,6 +314,6 @@ describe('50 requests in parallel with one key (C16)', () => {
       ...others
     } = counts;
     expect([fresh, others]).toEqual([1, {}]);
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 });

@@ -9,8 +9,7 @@ import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
   COINS,
   effectsOn,
-  endingWith,
-  faultRig,
+  handlerEndingWith,
   holdPlayer,
   kindOf,
   markersFor,
@@ -18,15 +17,16 @@ import {
   PATIENT,
   type Spender,
   type SpendRequest,
+  useServers,
   warmSpender,
-} from './rig.ts';
+} from './servers.ts';
 
-const rig = faultRig(PATIENT);
+const servers = useServers(PATIENT);
 let s: Spender;
 let request: SpendRequest;
 beforeEach(async () => {
-  s = await warmSpender(rig);
-  request = await newRequest(rig);
+  s = await warmSpender(servers);
+  request = await newRequest(servers);
 });
 
 interface Exit {
@@ -62,7 +62,7 @@ const EXITS: Exit[] = [
     name: 'the work returns a 5xx',
     send: () =>
       send(
-        endingWith(s.service, async () => ({ statusCode: 502, body: 'upstream' })),
+        handlerEndingWith(s.service, async () => ({ statusCode: 502, body: 'upstream' })),
         request,
       ),
     answer: '502 fresh',
@@ -72,7 +72,7 @@ const EXITS: Exit[] = [
     name: 'the work returns what is no response',
     send: () =>
       send(
-        endingWith(s.service, async () => ({}) as never),
+        handlerEndingWith(s.service, async () => ({}) as never),
         request,
       ),
     answer: '500 INTERNAL',
@@ -88,7 +88,7 @@ const EXITS: Exit[] = [
     name: 'the key was used up',
     send: async () => {
       await send(s.spend, request);
-      await rig.redis.raw.flushall();
+      await servers.redis.raw.flushall();
       return send(s.spend, request);
     },
     answer: '409 ALREADY_EXISTS',
@@ -97,14 +97,14 @@ const EXITS: Exit[] = [
   {
     name: 'another transaction holds the marker past the deadline',
     send: async () => {
-      const other = await openSession(rig.db.adminUrl);
+      const other = await openSession(servers.db.adminUrl);
       await other.query('BEGIN');
       await other.query(
         'INSERT INTO player_mutation_idempotency (user_id, request_id) VALUES ($1, $2)',
         [request.principal, request.key],
       );
       const answer = send(s.spend, request, working(1000));
-      await seenBlocked(rig.db);
+      await seenBlocked(servers.db);
       const aborted = await answer;
       await other.query('ROLLBACK');
       return aborted;
@@ -116,9 +116,9 @@ const EXITS: Exit[] = [
   {
     name: 'another transaction holds the row past the deadline',
     send: async () => {
-      const letGo = await holdPlayer(rig, request);
+      const letGo = await holdPlayer(servers, request);
       const answer = send(s.spend, request, working(1000));
-      await seenBlocked(rig.db);
+      await seenBlocked(servers.db);
       const contended = await answer;
       await letGo();
       return contended;
@@ -137,9 +137,9 @@ const EXITS: Exit[] = [
   {
     name: 'Postgres is down',
     send: async () => {
-      await rig.postgresProxy.refuse();
+      await servers.postgresProxy.refuse();
       const answer = await send(s.spend, request);
-      await rig.postgresProxy.pass();
+      await servers.postgresProxy.pass();
       return answer;
     },
     answer: '503 UNAVAILABLE',
@@ -149,10 +149,10 @@ const EXITS: Exit[] = [
   {
     name: 'the answer to COMMIT is lost, and Postgres with it',
     send: async () => {
-      const lost = rig.postgresProxy.dropAfter('COMMIT\0').then(rig.postgresProxy.refuse);
+      const lost = servers.postgresProxy.dropAfter('COMMIT\0').then(servers.postgresProxy.refuse);
       const answer = await send(s.spend, request, working(1000));
       await lost;
-      await rig.postgresProxy.pass();
+      await servers.postgresProxy.pass();
       return answer;
     },
     answer: '503 OUTCOME_UNKNOWN',
@@ -162,7 +162,7 @@ const EXITS: Exit[] = [
 ];
 
 const throwing = (error: unknown) =>
-  endingWith(s.service, async () => {
+  handlerEndingWith(s.service, async () => {
     throw error;
   });
 
@@ -171,7 +171,7 @@ describe.each(EXITS)('a request ends as $name', (exit) => {
     const answer = await exit.send();
     expect(kindOf(answer)).toBe(exit.answer);
     expect(answer.headers['retry-after']).toBe(exit.retryAfter);
-    expect(await rig.redis.entries()).toEqual([]);
+    expect(await servers.redis.entries()).toEqual([]);
     expect(s.failures).not.toHaveBeenCalled();
     // The pool may have to replace what was cut.
     const next = await eventually(async () => {
@@ -179,23 +179,23 @@ describe.each(EXITS)('a request ends as $name', (exit) => {
       return again.code !== 'UNAVAILABLE' && again;
     }, 'Postgres back');
     expect(kindOf(next)).toBe(exit.next);
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
   });
 });
 
 test('a refusal that is returned is committed, published and replayed, not released', async () => {
   const short = { ...request, body: { amount: COINS + 1 } };
   expect(kindOf(await send(s.spend, short))).toBe('402 INSUFFICIENT_COINS');
-  expect((await rig.redis.entry()).json).toMatchObject({ state: 'completed' });
+  expect((await servers.redis.entry()).json).toMatchObject({ state: 'completed' });
   const replay = await send(s.spend, short);
   expect(kindOf(replay)).toBe('402 INSUFFICIENT_COINS');
   expect(replay.headers['idempotency-replayed']).toBe('true');
-  expect(await markersFor(rig, request)).toEqual([request.key]);
-  expect(await effectsOn(rig, request)).toBe(0);
+  expect(await markersFor(servers, request)).toEqual([request.key]);
+  expect(await effectsOn(servers, request)).toBe(0);
 });
 
 test('a request that is refused before once claims nothing', async () => {
-  const touched = rig.redisProxy.count('idem:');
+  const touched = servers.redisProxy.count('idem:');
   const refused = [
     await send(s.spend, { ...request, key: null }),
     await send(s.spend, { ...request, key: 'a b' }),
@@ -215,7 +215,7 @@ test('a request that is refused before once claims nothing', async () => {
 });
 
 test('a release is one command that declares its one key (C41)', async () => {
-  const said = await rig.redis.monitor();
+  const said = await servers.redis.monitor();
   const handler = throwing(new Problem('NOT_FOUND', 'Thrown by the test.'));
   await send(handler, request);
   const [set, release, ...others] = await said();
@@ -228,14 +228,14 @@ test('a release is one command that declares its one key (C41)', async () => {
 
 describe('the entry of another request is never released', () => {
   test.each(['pending', 'completed'])('a %s entry in place of our own stays', async (state) => {
-    const letGo = await holdPlayer(rig, request);
+    const letGo = await holdPlayer(servers, request);
     const answer = send(throwing(new Problem('NOT_FOUND', 'Thrown by the test.')), request);
-    await seenBlocked(rig.db);
-    const { key, json } = await rig.redis.entry();
+    await seenBlocked(servers.db);
+    const { key, json } = await servers.redis.entry();
     const other = JSON.stringify({ ...json, state, token: '00000000-0000-4000-8000-000000000000' });
-    await rig.redis.raw.set(key, other, 'KEEPTTL');
+    await servers.redis.raw.set(key, other, 'KEEPTTL');
     await letGo();
     expect(kindOf(await answer)).toBe('404 NOT_FOUND');
-    expect((await rig.redis.entry()).value).toBe(other);
+    expect((await servers.redis.entry()).value).toBe(other);
   });
 });

@@ -25,7 +25,14 @@ import { startTlsRedis, type TlsRedis } from '../../support/redis-tls.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
 import { eventually } from '../../support/waiting.ts';
-import { effectsOn, kindOf, newRequest, PATIENT, type Spender, type SpendRequest } from './rig.ts';
+import {
+  effectsOn,
+  kindOf,
+  newRequest,
+  PATIENT,
+  type Spender,
+  type SpendRequest,
+} from './servers.ts';
 
 let redis: TlsRedis;
 let db: TestDatabase;

@@ -9,19 +9,19 @@ import { newKey, send } from '../../support/requests.ts';
 import { eventually } from '../../support/waiting.ts';
 import {
   effectsOn,
-  endingWith,
-  faultRig,
+  handlerEndingWith,
   kindOf,
   newRequest,
   PATIENT,
   type SpendRequest,
   spender,
-} from './rig.ts';
+  useServers,
+} from './servers.ts';
 
-const rig = faultRig(PATIENT);
+const servers = useServers(PATIENT);
 let request: SpendRequest;
 beforeEach(async () => {
-  request = await newRequest(rig);
+  request = await newRequest(servers);
 });
 
 /** Everything that is logged from here on, whatever the level. */
@@ -43,9 +43,9 @@ function listen(s: ReturnType<typeof spender>) {
 async function userWithout(...missing: string[]): Promise<string> {
   const name = `user-${newKey()}`;
   const rights = cacheRights(TEST_NAMESPACE).filter((right) => !missing.includes(right));
-  await rig.redis.raw.call('ACL', 'SETUSER', name, 'reset', '>secret-password', ...rights);
-  onTestFinished(() => void rig.redis.raw.call('ACL', 'DELUSER', name).catch(() => {}));
-  const url = new URL(rig.redis.url);
+  await servers.redis.raw.call('ACL', 'SETUSER', name, 'reset', '>secret-password', ...rights);
+  onTestFinished(() => void servers.redis.raw.call('ACL', 'DELUSER', name).catch(() => {}));
+  const url = new URL(servers.redis.url);
   url.username = name;
   url.password = 'secret-password';
   return url.href;
@@ -59,16 +59,16 @@ describe('a user who lacks a right (C139)', () => {
     ['+set', /set/],
     [`~${TEST_NAMESPACE}:*`, /key/],
   ])('a user without %s shuts no key, and one ERROR line says why', async (missing, which) => {
-    const s = spender(rig, { REDIS_URL: await userWithout(missing) });
+    const s = spender(servers, { REDIS_URL: await userWithout(missing) });
     const lines = listen(s);
-    const failing = endingWith(s.service, async () => {
+    const failing = handlerEndingWith(s.service, async () => {
       throw new Problem('NOT_FOUND', 'Thrown by the test.');
     });
     expect(kindOf(await send(failing, request))).toBe('404 NOT_FOUND');
-    expect(await rig.redis.raw.keys('*')).toEqual([]);
+    expect(await servers.redis.raw.keys('*')).toEqual([]);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-    expect(await effectsOn(rig, request)).toBe(1);
+    expect(await effectsOn(servers, request)).toBe(1);
 
     const errors = lines.filter(({ level, text }) => level === 'error' && text.includes('Redis'));
     expect(errors).toHaveLength(1);
@@ -79,10 +79,10 @@ describe('a user who lacks a right (C139)', () => {
   });
 
   test('the first claim of a user who lacks nothing finds out in its own round trip, and others add nothing', async () => {
-    const s = spender(rig, { REDIS_URL: await userWithout() });
+    const s = spender(servers, { REDIS_URL: await userWithout() });
     await s.service.dependencies['redis']?.();
-    const said = await rig.redis.monitor();
-    for (const each of [request, await newRequest(rig)]) {
+    const said = await servers.redis.monitor();
+    for (const each of [request, await newRequest(servers)]) {
       expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
     }
     const names = (await said()).map(([name]) => name?.toLowerCase());
@@ -91,11 +91,11 @@ describe('a user who lacks a right (C139)', () => {
 });
 
 test('a Redis older than 7 is reported once, with what to do, and the store serves alone (C146)', async () => {
-  const s = spender(rig, { REDIS_URL: await startOldRedis() });
+  const s = spender(servers, { REDIS_URL: await startOldRedis() });
   const lines = listen(s);
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
   expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
-  expect(await effectsOn(rig, request)).toBe(1);
+  expect(await effectsOn(servers, request)).toBe(1);
   const errors = lines.filter(({ level, text }) => level === 'error' && text.includes('Redis'));
   expect(errors).toHaveLength(1);
   expect(errors[0]?.text).toContain('Redis 7 or newer, or Valkey');
@@ -108,7 +108,7 @@ test('a Redis older than 7 is reported once, with what to do, and the store serv
  */
 async function startOldRedis(): Promise<string> {
   const server = net.createServer((client) => {
-    const upstream = net.connect(Number(new URL(rig.redis.url).port), '127.0.0.1');
+    const upstream = net.connect(Number(new URL(servers.redis.url).port), '127.0.0.1');
     client.on('data', (chunk) => {
       const text = chunk.toString('latin1');
       upstream.write(text.replaceAll('$2\r\nNX\r\n$3\r\nGET', '$2\r\nNX\r\n$3\r\nGEX'), 'latin1');
@@ -130,11 +130,15 @@ async function startOldRedis(): Promise<string> {
 describe('the log says why Redis cannot be reached, and no secret (core 19, library A4)', () => {
   const nowhere = 'redis://user:secret-password@127.0.0.1:1';
   test.each([
-    ['a wrong password', () => rig.redis.url.replace('//', '//user:secret-password@'), 'WRONGPASS'],
+    [
+      'a wrong password',
+      () => servers.redis.url.replace('//', '//user:secret-password@'),
+      'WRONGPASS',
+    ],
     ['nobody at the address', () => nowhere, 'ECONNREFUSED'],
     ['no such name', () => 'redis://secret-user:secret-password@backstop.invalid', 'ENOTFOUND'],
   ])('the log names the reason when there is %s', async (_what, url, why) => {
-    const s = spender(rig, { REDIS_URL: url() });
+    const s = spender(servers, { REDIS_URL: url() });
     const lines = listen(s);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     const warnings = () => lines.filter(({ level }) => level === 'warn');
@@ -147,9 +151,9 @@ describe('the log says why Redis cannot be reached, and no secret (core 19, libr
 
 describe('a pending entry of a clock that is ten minutes fast (core 23)', () => {
   async function leavePending(deadlineMs: number): Promise<void> {
-    const s = spender(rig);
+    const s = spender(servers);
     expect(kindOf(await send(s.spend, { ...request, body: { amount: 10 } }))).toBe('200 fresh');
-    const { key, json } = await rig.redis.entry();
+    const { key, json } = await servers.redis.entry();
     const pending = {
       v: 1,
       state: 'pending',
@@ -157,25 +161,25 @@ describe('a pending entry of a clock that is ten minutes fast (core 23)', () => 
       token: newKey(),
       deadlineMs,
     };
-    await rig.redis.raw.set(key, JSON.stringify(pending), 'PXAT', Math.ceil(deadlineMs + 1000));
+    await servers.redis.raw.set(key, JSON.stringify(pending), 'PXAT', Math.ceil(deadlineMs + 1000));
   }
 
   test('a pending entry beyond the longest request does not count, and the marker decides at once', async () => {
     await leavePending(Date.now() + 600_000);
-    expect(kindOf(await send(spender(rig).spend, request))).toBe('409 ALREADY_EXISTS');
+    expect(kindOf(await send(spender(servers).spend, request))).toBe('409 ALREADY_EXISTS');
     // A dead owner left no marker either.
-    await rig.db.sql('DELETE FROM player_mutation_idempotency WHERE user_id = $1', [
+    await servers.db.sql('DELETE FROM player_mutation_idempotency WHERE user_id = $1', [
       request.principal,
     ]);
-    expect(kindOf(await send(spender(rig).spend, request))).toBe('200 fresh');
-    expect(kindOf(await send(spender(rig).spend, request))).toBe('200 replayed');
+    expect(kindOf(await send(spender(servers).spend, request))).toBe('200 fresh');
+    expect(kindOf(await send(spender(servers).spend, request))).toBe('200 replayed');
     expect(
-      await rig.redis.raw.pttl(`${ENTRIES}${request.principal}:${request.key}`),
+      await servers.redis.raw.pttl(`${ENTRIES}${request.principal}:${request.key}`),
     ).toBeGreaterThan(3_000_000);
   });
 
   test('a pending entry within the longest request counts', async () => {
     await leavePending(Date.now() + 27_000);
-    expect(kindOf(await send(spender(rig).spend, request))).toBe('409 ABORTED');
+    expect(kindOf(await send(spender(servers).spend, request))).toBe('409 ABORTED');
   });
 });

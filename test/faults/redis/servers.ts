@@ -37,7 +37,7 @@ import { type BlockedSession, eventually, seenBlocked } from '../../support/wait
 
 export const COINS = 1000;
 
-export interface Rig {
+export interface FaultServers {
   readonly db: TestDatabase;
   readonly redis: PrivateRedis;
   /** On the way of every service to Redis, and to Postgres. */
@@ -50,25 +50,29 @@ export interface Rig {
 export { PATIENT } from '../../support/patience.ts';
 
 /** Call it at the head of a file: starts the servers, and mends them between tests. */
-export function faultRig(environment: Record<string, string> = {}): Rig {
-  const rig = { environment } as { -readonly [Part in keyof Rig]: Rig[Part] };
+export function useServers(environment: Record<string, string> = {}): FaultServers {
+  const servers = { environment } as { -readonly [Part in keyof FaultServers]: FaultServers[Part] };
   beforeAll(async () => {
-    [rig.db, rig.redis] = await Promise.all([createTestDatabase(), startPrivateRedis()]);
-    rig.redisProxy = await startFaultProxy(rig.redis.url);
-    rig.postgresProxy = await startFaultProxy(rig.db.apiUrl);
+    [servers.db, servers.redis] = await Promise.all([createTestDatabase(), startPrivateRedis()]);
+    servers.redisProxy = await startFaultProxy(servers.redis.url);
+    servers.postgresProxy = await startFaultProxy(servers.db.apiUrl);
   });
   beforeEach(async () => {
-    await rig.redis.raw.flushall();
+    await servers.redis.raw.flushall();
   });
   afterEach(async () => {
-    rig.redis.thaw();
-    await Promise.all([rig.redisProxy.pass(), rig.postgresProxy.pass(), rig.redis.restart()]);
+    servers.redis.thaw();
+    await Promise.all([
+      servers.redisProxy.pass(),
+      servers.postgresProxy.pass(),
+      servers.redis.restart(),
+    ]);
   });
   afterAll(async () => {
-    await Promise.all([rig.redisProxy.close(), rig.postgresProxy.close()]);
-    await Promise.all([rig.redis.close(), rig.db.drop()]);
+    await Promise.all([servers.redisProxy.close(), servers.postgresProxy.close()]);
+    await Promise.all([servers.redis.close(), servers.db.drop()]);
   });
-  return rig;
+  return servers;
 }
 
 export interface Spender {
@@ -80,18 +84,18 @@ export interface Spender {
 }
 
 /** One execution environment, with both proxies on its way. */
-export function spender(rig: Rig, environment: Record<string, string> = {}): Spender {
+export function spender(servers: FaultServers, environment: Record<string, string> = {}): Spender {
   const service = testService(
-    { apiUrl: rig.postgresProxy.url },
-    { REDIS_URL: rig.redisProxy.url, ...rig.environment, ...environment },
+    { apiUrl: servers.postgresProxy.url },
+    { REDIS_URL: servers.redisProxy.url, ...servers.environment, ...environment },
   );
   const failures = vi.spyOn(service.meter, 'cacheFailure');
   return { service, spend: service.mutation(spendCoins), failures };
 }
 
 /** As `spender`, and its connections to both servers stand already. */
-export async function warmSpender(rig: Rig, environment?: Record<string, string>) {
-  const warm = spender(rig, environment);
+export async function warmSpender(servers: FaultServers, environment?: Record<string, string>) {
+  const warm = spender(servers, environment);
   const { dependencies } = warm.service;
   for (const name of ['redis', 'postgres'] as const) {
     await eventually(async () => {
@@ -99,25 +103,25 @@ export async function warmSpender(rig: Rig, environment?: Record<string, string>
       return isUp?.catch(() => false);
     }, `${name} up`);
   }
-  // The first claim says a release with it: no fault is to strike that one.
+  // The first claim says a release with it: no fault is to injectFault that one.
   await eventually(async () => {
     warm.failures.mockClear();
-    const { principal, ...request } = await newRequest(rig);
+    const { principal, ...request } = await newRequest(servers);
     await send(warm.spend, { principal, ...request });
-    await rig.redis.raw.del(`${ENTRIES}${principal}:${request.key}`);
+    await servers.redis.raw.del(`${ENTRIES}${principal}:${request.key}`);
     return warm.failures.mock.calls.length === 0;
   }, 'a first claim');
   return warm;
 }
 
-export interface FastPathOnly {
+export interface CacheAlone {
   readonly path: Cache;
   /** The steps that failed, in order. */
   readonly failures: readonly string[];
 }
 
 /** The cache alone on `redis`, which is closed when the test ends. */
-export function claimCacheOn(redis: RedisClient): FastPathOnly {
+export function claimCacheOn(redis: RedisClient): CacheAlone {
   onTestFinished(() => redis.disconnect());
   const failures: string[] = [];
   const path = redisClaimCache({
@@ -131,7 +135,9 @@ export function claimCacheOn(redis: RedisClient): FastPathOnly {
 }
 
 /** What the services here have open at Postgres. */
-export function sessionsOf({ db }: Pick<Rig, 'db'>): Promise<{ pid: number; state: string }[]> {
+export function sessionsOf({
+  db,
+}: Pick<FaultServers, 'db'>): Promise<{ pid: number; state: string }[]> {
   return db.sql(
     `SELECT pid, state FROM pg_stat_activity
       WHERE datname = current_database() AND usename = 'backstop_api'`,
@@ -145,41 +151,41 @@ export interface SpendRequest {
 }
 
 /** A new player with 1,000 coins, and a request to spend 10 of them. */
-export async function newRequest(rig: Pick<Rig, 'db'>): Promise<SpendRequest> {
+export async function newRequest(servers: Pick<FaultServers, 'db'>): Promise<SpendRequest> {
   const principal = newKey();
-  await seedPlayer(rig.db, principal, COINS);
+  await seedPlayer(servers.db, principal, COINS);
   return { principal, key: newKey(), body: { amount: 10 } };
 }
 
 /** How often the player was written: one version for each. */
 export async function effectsOn(
-  rig: Pick<Rig, 'db'>,
+  servers: Pick<FaultServers, 'db'>,
   { principal }: SpendRequest,
 ): Promise<number> {
-  const { coins, version } = await playerOf(rig.db, principal);
+  const { coins, version } = await playerOf(servers.db, principal);
   const effects = version - 1;
   if (COINS - coins !== 10 * effects) throw new Error(`${coins} coins after ${effects} effects`);
   return effects;
 }
 
-export const markersFor = (rig: Pick<Rig, 'db'>, { principal }: SpendRequest) =>
-  markersOf(rig.db, principal);
+export const markersFor = (servers: Pick<FaultServers, 'db'>, { principal }: SpendRequest) =>
+  markersOf(servers.db, principal);
 
 /** Locks the player's row, so that a request stands still inside its transaction. */
 export async function holdPlayer(
-  rig: Pick<Rig, 'db'>,
+  servers: Pick<FaultServers, 'db'>,
   request: SpendRequest,
 ): Promise<() => Promise<void>> {
-  const session = await openSession(rig.db.adminUrl);
+  const session = await openSession(servers.db.adminUrl);
   await session.query('BEGIN');
   await session.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);
   return () => end(session);
 }
 
 /** Until one request waits for the marker of another, who stands still itself. */
-export function seenAtMarker(rig: Rig): Promise<BlockedSession> {
+export function seenAtMarker(servers: FaultServers): Promise<BlockedSession> {
   return eventually(async () => {
-    const blocked = await seenBlocked(rig.db, 2);
+    const blocked = await seenBlocked(servers.db, 2);
     // The text may be older than the wait: one is a snapshot and the other is not.
     return blocked.find(
       ({ query, blockers }) =>
@@ -193,7 +199,10 @@ async function end(session: pg.Client): Promise<void> {
 }
 
 /** A mutation that spends ten coins and ends as it is told to. */
-export function endingWith(service: Service, ending: (tx: Tx) => Promise<HttpResponse>): Handler {
+export function handlerEndingWith(
+  service: Service,
+  ending: (tx: Tx) => Promise<HttpResponse>,
+): Handler {
   return service.mutation({
     name: 'ending',
     body: z.looseObject({}),

@@ -22,29 +22,29 @@ import {
   PATIENT,
   type Spender,
   type SpendRequest,
-} from './rig.ts';
+} from './servers.ts';
 
-export interface ClusterRig {
+export interface ClusterServers {
   readonly db: TestDatabase;
   readonly cluster: RedisCluster;
 }
 
 /** Call it at the head of a file: starts the servers, and mends them between tests. */
-export function clusterRig(): ClusterRig {
-  const rig = {} as { -readonly [Part in keyof ClusterRig]: ClusterRig[Part] };
+export function useCluster(): ClusterServers {
+  const servers = {} as { -readonly [Part in keyof ClusterServers]: ClusterServers[Part] };
   beforeAll(async () => {
-    [rig.cluster, rig.db] = await Promise.all([startRedisCluster(), createTestDatabase()]);
+    [servers.cluster, servers.db] = await Promise.all([startRedisCluster(), createTestDatabase()]);
   });
-  afterEach(() => rig.cluster.mend());
-  afterAll(() => Promise.all([rig.cluster.close(), rig.db.drop()]));
-  return rig;
+  afterEach(() => servers.cluster.mend());
+  afterAll(() => Promise.all([servers.cluster.close(), servers.db.drop()]));
+  return servers;
 }
 
 export const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
 /** One execution environment that has connected to nothing yet. */
 export function coldSpender(
-  { db, cluster }: ClusterRig,
+  { db, cluster }: ClusterServers,
   environment: Record<string, string> = {},
 ): Spender {
   const service = testService(
@@ -57,21 +57,21 @@ export function coldSpender(
 
 /** As `coldSpender`, and connected to Postgres and to every node. */
 export async function warmSpender(
-  rig: ClusterRig,
+  servers: ClusterServers,
   environment: Record<string, string> = PATIENT,
 ): Promise<Spender> {
-  const s = coldSpender(rig, environment);
+  const s = coldSpender(servers, environment);
   for (const name of ['postgres', 'redis'] as const) {
     await eventually(async () => {
       const isUp = s.service.dependencies[name]?.().then(() => true);
       return isUp?.catch(() => false);
     }, `${name} up`);
   }
-  for (const node of rig.cluster.nodes) {
+  for (const node of servers.cluster.nodes) {
     await eventually(async () => {
-      const request = await requestOn(rig, node);
+      const request = await requestOn(servers, node);
       if (kindOf(await send(s.spend, request)) !== '200 fresh') throw new Error('not fresh');
-      return (await rig.cluster.read(nameOf(request))) !== null;
+      return (await servers.cluster.read(nameOf(request))) !== null;
     }, 'a node in use');
   }
   s.failures.mockClear();
@@ -79,18 +79,18 @@ export async function warmSpender(
 }
 
 /** A request whose key is that node's. */
-export async function requestOn(rig: ClusterRig, node: ClusterNode): Promise<SpendRequest> {
-  const base = await newRequest(rig);
+export async function requestOn(servers: ClusterServers, node: ClusterNode): Promise<SpendRequest> {
+  const base = await newRequest(servers);
   return eventually(async () => {
     const next = { ...base, key: newKey() };
-    return (await rig.cluster.ownerOf(nameOf(next))) === node && next;
+    return (await servers.cluster.ownerOf(nameOf(next))) === node && next;
   }, 'a key of that node');
 }
 
 /** The client alone, with the time of a command as it usually is. */
-export function openPath(rig: ClusterRig) {
+export function openCache(servers: ClusterServers) {
   const redis = createRedis({
-    url: rig.cluster.url,
+    url: servers.cluster.url,
     mode: 'cluster',
     commandTimeoutMs: 100,
     onError: () => {},
