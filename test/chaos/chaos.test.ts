@@ -162,21 +162,21 @@ async function useKey(handler: Handler, store: string, random: Random, isOver: (
   const kind = random.pick(['effect', 'effect', 'effect', 'effect', 'refusal', 'throws-first']);
   const request = { principal: 'chaos', key, path: `/${store}`, body: { key, kind } };
   const answers: Answer[] = [];
-  const ask = async () => {
+  const sendRequest = async () => {
     const answer = await send(handler, request, lambdaContext(REQUEST_MS));
     answers.push(answer);
     return answer;
   };
   const sendUntilDone = async () => {
     for (;;) {
-      const { code } = await ask();
+      const { code } = await sendRequest();
       if (isOver() || !(isRetryable(code) || (kind === 'throws-first' && code === 'INTERNAL')))
         return;
       await sleep(random.between(20, 120));
     }
   };
   await Promise.all(Array.from({ length: random.between(1, 4) }, sendUntilDone));
-  return { key, kind, answers, ask } as KeyHistory & { ask: typeof ask };
+  return { key, kind, answers, sendRequest } as KeyHistory & { sendRequest: typeof sendRequest };
 }
 
 test('every key has at most one effect, and exactly one if it was acknowledged, whatever fails', async () => {
@@ -201,10 +201,10 @@ test('every key has at most one effect, and exactly one if it was acknowledged, 
   const [made] = await Promise.all([makeFaults(servers, seededRandom(SEED), isOver), ...clients]);
 
   // All servers are well: what is still open ends within a lease, and nothing may fail any more.
-  await eachOf(histories, 8, async ({ ask, kind }) => {
+  await eachOf(histories, 8, async ({ sendRequest, kind }) => {
     await eventually(
       async () => {
-        const { code } = await ask();
+        const { code } = await sendRequest();
         return !isRetryable(code) && !(kind === 'throws-first' && code === 'INTERNAL');
       },
       `an end of a key of ${SEED}`,

@@ -29,28 +29,28 @@ import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { captureOutput } from '../support/output.ts';
 import { httpEvent, newKey } from '../support/requests.ts';
-import { ask, openRoad, type Road } from './support.ts';
+import { type Fixture, openFixture, sendEvent } from './support.ts';
 
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx & RecordTx>>;
 
-let road: Road;
+let fixture: Fixture;
 let reports: Report[] = [];
 beforeAll(async () => {
   // One connection: what leaks it stops every request after that.
-  road = await openRoad({ BACKSTOP_POOL_MAX: '1' });
+  fixture = await openFixture({ BACKSTOP_POOL_MAX: '1' });
 });
 beforeEach(() => {
   reports = [];
 });
-afterAll(() => road.close());
+afterAll(() => fixture.close());
 
 const STORES: Record<'marker' | 'record', () => Store<Tx & RecordTx>> = {
   marker: () => {
-    const { settings, database } = road.service;
+    const { settings, database } = fixture.service;
     return markerStore({ database, ...settings.markers }) as Store<Tx & RecordTx>;
   },
   record: () => {
-    const { settings, database } = road.service;
+    const { settings, database } = fixture.service;
     const { retentionMs } = settings.records;
     return recordStore({ database, retentionMs, leaseMs: 30_000 }) as Store<Tx & RecordTx>;
   },
@@ -95,11 +95,11 @@ function lambda(
 }
 
 async function newRequest() {
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   return { principal, event: httpEvent({ principal, key: newKey(), body: {} }) };
 }
 
-const coinsOf = async (principal: string) => (await playerOf(road.db, principal)).coins;
+const coinsOf = async (principal: string) => (await playerOf(fixture.db, principal)).coins;
 
 const GOOD = { statusCode: 201, body: '{}' };
 
@@ -121,13 +121,13 @@ describe.each(['marker', 'record'] as const)('a bad response, %s store (C124, co
     const { principal, event } = await newRequest();
     let response: object = { ...GOOD, ...part };
     const handler = lambda(() => response, { store });
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expect([answer.status, answer.code]).toEqual([500, 'INTERNAL']);
     expect(await coinsOf(principal)).toBe(1000);
     expect(reports).toMatchObject([{ outcome: 'failed', error: { name: 'TypeError' } }]);
 
     response = GOOD;
-    expect((await ask(handler, event)).status).toBe(201);
+    expect((await sendEvent(handler, event)).status).toBe(201);
     expect(await coinsOf(principal)).toBe(999);
   });
 
@@ -142,7 +142,7 @@ describe.each(['marker', 'record'] as const)('a bad response, %s store (C124, co
       },
       { store },
     );
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expect([answer.status, answer.headers['etag'], answer.headers['a b']]).toEqual([
       201,
       '"1"',
@@ -161,7 +161,7 @@ describe('a report after COMMIT', () => {
     const { principal, event } = await newRequest();
     expect(
       (
-        await ask(
+        await sendEvent(
           lambda(() => GOOD, { report }),
           event,
         )
@@ -180,7 +180,7 @@ describe('a report after COMMIT', () => {
     const { event } = await newRequest();
     expect(
       (
-        await ask(
+        await sendEvent(
           lambda(() => GOOD, { report }),
           event,
         )
@@ -230,16 +230,16 @@ describe('a cache that breaks its contract (core 18)', () => {
       const cache = given as Cache;
       const { principal, event } = await newRequest();
       const handler = lambda(() => GOOD, { cache, cacheMode });
-      expect((await ask(handler, event)).status).toBe(201);
+      expect((await sendEvent(handler, event)).status).toBe(201);
       expect(reports.filter(({ outcome }) => outcome === 'cache_failed')).toHaveLength(failures);
-      expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
+      expect((await sendEvent(handler, event)).code).toBe('ALREADY_EXISTS');
       expect(await coinsOf(principal)).toBe(999);
-      expect(await markersOf(road.db, principal)).toHaveLength(1);
+      expect(await markersOf(fixture.db, principal)).toHaveLength(1);
       // No connection is lost, and none stands in a transaction.
-      const { pool } = road.service.database;
+      const { pool } = fixture.service.database;
       expect([pool.totalCount, pool.idleCount, pool.waitingCount]).toEqual([1, 1, 0]);
       expect(
-        await road.db.sql(
+        await fixture.db.sql(
           `SELECT pid FROM pg_stat_activity
             WHERE datname = current_database() AND state LIKE 'idle in transaction%'`,
         ),
@@ -256,7 +256,7 @@ describe('a cache that breaks its contract (core 18)', () => {
       },
       { cache },
     );
-    expect((await ask(handler, event)).status).toBe(403);
+    expect((await sendEvent(handler, event)).status).toBe(403);
     expect(reports.map(({ outcome }) => outcome)).toEqual(['cache_failed', 'failed']);
   });
 });
@@ -264,7 +264,7 @@ describe('a cache that breaks its contract (core 18)', () => {
 describe('the log holds nothing secret (core 8)', () => {
   const SECRET = 'hunter2';
   const captured = () => {
-    const { logger } = road.service;
+    const { logger } = fixture.service;
     const level = logger.getLevelName();
     logger.setLogLevel('INFO');
     onTestFinished(() => logger.setLogLevel(level));
@@ -282,8 +282,8 @@ describe('the log holds nothing secret (core 8)', () => {
     onTestFinished(() => write.mockRestore());
     return lines;
   };
-  const service = (run: Parameters<Road['service']['mutation']>[0]['run']) =>
-    road.service.mutation({ name: 'logged', body: undefined, stateUrl: '/', run });
+  const service = (run: Parameters<Fixture['service']['mutation']>[0]['run']) =>
+    fixture.service.mutation({ name: 'logged', body: undefined, stateUrl: '/', run });
 
   test.each([
     '{"amount": 10, "password": "hunter2",}',
@@ -293,7 +293,7 @@ describe('the log holds nothing secret (core 8)', () => {
   ])('the body %s, which is no JSON, is not logged', async (rawBody) => {
     const lines = captured();
     const event = httpEvent({ principal: newKey(), key: newKey(), rawBody });
-    const answer = await ask(road.spend, event);
+    const answer = await sendEvent(fixture.spend, event);
     expect([answer.status, answer.code]).toEqual([400, 'BODY_INVALID']);
     expect(answer.text).not.toContain(SECRET);
     expect(lines.filter(({ level }) => level === 'ERROR')).toEqual([]);
@@ -329,7 +329,7 @@ describe('the log holds nothing secret (core 8)', () => {
       }),
     );
     const event = httpEvent({ principal: newKey(), key: newKey(), body: {} });
-    const { status } = await ask(handler, event);
+    const { status } = await sendEvent(handler, event);
     const errors = lines.filter(({ level }) => level === 'ERROR');
     expect(errors).toHaveLength(status === 500 ? 1 : 0);
     expect(JSON.stringify(lines)).not.toContain(SECRET);
@@ -345,7 +345,7 @@ describe('the log holds nothing secret (core 8)', () => {
       }),
     );
     const event = httpEvent({ principal: newKey(), key: newKey(), body: {} });
-    expect((await ask(handler, event)).status).toBe(500);
+    expect((await sendEvent(handler, event)).status).toBe(500);
     expect(lines).toContainEqual(
       expect.objectContaining({
         level: 'ERROR',
@@ -366,7 +366,7 @@ describe('the log holds nothing secret (core 8)', () => {
 
 test('a route without a schema has a size limit too, before anybody reads the body (core 9)', async () => {
   let isRun = false;
-  const handler = road.service.mutation({
+  const handler = fixture.service.mutation({
     name: 'bodyless',
     body: undefined,
     stateUrl: '/',
@@ -376,18 +376,18 @@ test('a route without a schema has a size limit too, before anybody reads the bo
     },
   });
   const principal = newKey();
-  const max = road.service.settings.requests.bodyBytesMax;
+  const max = fixture.service.settings.requests.bodyBytesMax;
   for (const rawBody of [
     `[${'1,'.repeat(3_000_000)}1]`,
     ' '.repeat(max + 1),
     'x'.repeat(max + 1),
   ]) {
-    const answer = await ask(handler, httpEvent({ principal, key: newKey(), rawBody }));
+    const answer = await sendEvent(handler, httpEvent({ principal, key: newKey(), rawBody }));
     expect([answer.status, answer.code]).toEqual([413, 'PAYLOAD_TOO_LARGE']);
   }
   expect(isRun).toBe(false);
   const rawBody = 'x'.repeat(max);
   const headers = { 'content-type': 'text/plain' };
   const event = httpEvent({ principal, key: newKey(), rawBody, headers });
-  expect((await ask(handler, event)).status).toBe(204);
+  expect((await sendEvent(handler, event)).status).toBe(204);
 });

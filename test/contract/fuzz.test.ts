@@ -11,7 +11,7 @@ import { playerOf, seedPlayer } from '../support/database.ts';
 import { ENTRIES } from '../support/redis.ts';
 import { type Answer, newKey } from '../support/requests.ts';
 import { BODY_BYTES_MAX, type FuzzedRequest, fuzzedRequest } from './fuzz-requests.ts';
-import { ask, openRoad, type Road } from './support.ts';
+import { type Fixture, openFixture, sendEvent } from './support.ts';
 
 const SEED = Number(process.env['FUZZ_SEED'] ?? 20_261_130);
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 10_000);
@@ -19,16 +19,16 @@ const AT_ONCE = 20;
 /** Enough to go round, and few enough that some players run out. */
 const COINS = Math.ceil(RUNS / 5);
 
-let road: Road;
+let fixture: Fixture;
 beforeAll(async () => {
-  road = await openRoad({
+  fixture = await openFixture({
     BACKSTOP_POOL_MAX: '10',
     BACKSTOP_BODY_BYTES_MAX: String(BODY_BYTES_MAX),
     // On a busy machine a slow start is no fault of the request's.
     BACKSTOP_DATABASE_CONNECT_TIMEOUT_MS: '20000',
   });
 });
-afterAll(() => road.close());
+afterAll(() => fixture.close());
 
 test(`${RUNS} made-up requests are each answered within the contract, seed ${SEED}`, {
   timeout: 600_000 + RUNS * 20,
@@ -36,7 +36,7 @@ test(`${RUNS} made-up requests are each answered within the contract, seed ${SEE
   // The servers are shared with other tests; these names are this run's alone.
   const run = newKey();
   const players = ['1', '2', ':', '%3A', '😀', '\'"', '{,}', '\\'].map((end) => `${run}${end}`);
-  for (const player of players) await seedPlayer(road.db, player, COINS);
+  for (const player of players) await seedPlayer(fixture.db, player, COINS);
   const requests = fuzzedRequests([...players, `${run}-nobody`], players);
 
   const books = openBooks(players);
@@ -59,7 +59,7 @@ test(`${RUNS} made-up requests are each answered within the contract, seed ${SEE
   expect(books.complaints.slice(0, 5)).toEqual([]);
   expect(await markerRows()).toBe(books.committed);
   for (const player of players) {
-    expect({ player, ...(await playerOf(road.db, player)) }).toMatchObject({
+    expect({ player, ...(await playerOf(fixture.db, player)) }).toMatchObject({
       player,
       coins: books.coins.get(player),
     });
@@ -98,7 +98,7 @@ async function inParallel<T>(items: T[], work: (item: T, at: number) => Promise<
 /** The answer, or what was thrown, which nothing ever may be. */
 async function answerTo({ mutation, event }: FuzzedRequest): Promise<Answer | string> {
   try {
-    return await ask(road[mutation], event);
+    return await sendEvent(fixture[mutation], event);
   } catch (error) {
     return `threw ${error instanceof Error ? error.stack : error}`;
   }
@@ -163,15 +163,15 @@ function bodyOf(event: HttpEvent): { amount: number; to: string } {
 }
 
 async function markerRows(): Promise<number> {
-  const [row] = await road.db.sql<{ rows: string }>(
+  const [row] = await fixture.db.sql<{ rows: string }>(
     'SELECT count(*) AS rows FROM player_mutation_idempotency',
   );
   return Number(row?.rows);
 }
 
 async function redisEntries(run: string): Promise<{ state: string }[]> {
-  const keys = await road.redis.keys(`${ENTRIES}*${run}*`);
-  const values = keys.length > 0 ? await road.redis.mget(keys) : [];
+  const keys = await fixture.redis.keys(`${ENTRIES}*${run}*`);
+  const values = keys.length > 0 ? await fixture.redis.mget(keys) : [];
   return values.map((value) => JSON.parse(value as string));
 }
 

@@ -23,18 +23,18 @@ import { createDatabase, markerStore, type Tx } from '../../shared/postgres/inde
 import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { answerOf, httpEvent, lambdaContext, newKey } from '../support/requests.ts';
-import { ask, openRoad, type Road } from './support.ts';
+import { type Fixture, openFixture, sendEvent } from './support.ts';
 
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 type Run = (context: OnceContext<Tx>) => unknown;
 
-let road: Road;
+let fixture: Fixture;
 let reports: Report[] = [];
 const unhandled: unknown[] = [];
 const onUnhandled = (error: unknown) => unhandled.push(error);
 
 beforeAll(async () => {
-  road = await openRoad();
+  fixture = await openFixture();
   process.on('unhandledRejection', onUnhandled);
 });
 beforeEach(() => {
@@ -47,7 +47,7 @@ afterEach(async () => {
 });
 afterAll(async () => {
   process.off('unhandledRejection', onUnhandled);
-  await road.close();
+  await fixture.close();
 });
 
 interface Extras {
@@ -60,7 +60,7 @@ interface Extras {
 }
 
 function lambda(run: Run, { inner, outer, store, cache, ...extras }: Extras = {}): Handler {
-  const { settings, database } = road.service;
+  const { settings, database } = fixture.service;
   const report = (told: Report) => {
     reports.push(told);
     return extras.report?.(told);
@@ -107,16 +107,16 @@ const faults = () =>
     .map(({ outcome }) => outcome);
 
 async function newRequest() {
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   return { principal, event: httpEvent({ principal, key: newKey(), body: {} }) };
 }
 
 async function expectCommitted(principal: string, isCommitted = true): Promise<void> {
-  expect(await playerOf(road.db, principal)).toMatchObject({ coins: isCommitted ? 999 : 1000 });
-  expect(await markersOf(road.db, principal)).toHaveLength(isCommitted ? 1 : 0);
+  expect(await playerOf(fixture.db, principal)).toMatchObject({ coins: isCommitted ? 999 : 1000 });
+  expect(await markersOf(fixture.db, principal)).toHaveLength(isCommitted ? 1 : 0);
 }
 
-function expectDone(answer: Awaited<ReturnType<typeof ask>>): void {
+function expectDone(answer: Awaited<ReturnType<typeof sendEvent>>): void {
   expect([answer.status, answer.text, answer.headers['etag']]).toEqual([201, DONE.body, '"2"']);
   expect(answer.headers).toHaveProperty('idempotency-expires');
 }
@@ -138,7 +138,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
       });
       return run(context, work, inside.promise);
     });
-    const asked = ask(handler, event);
+    const asked = sendEvent(handler, event);
     await inside.promise;
     gate.resolve();
     return { principal, event, handler, answer: await asked };
@@ -156,7 +156,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
     expectDone(answer);
     await expectCommitted(principal);
     expect(faults()).toEqual(['not_awaited']);
-    expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
+    expect((await sendEvent(handler, event)).code).toBe('ALREADY_EXISTS');
   });
 
   test('a handler that answers 202 and does not await it gets the answer of once', async () => {
@@ -206,7 +206,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
       const handler = lambda(async ({ once }) => {
         await once(takeOne(principal, () => ({ ...DONE, statusCode })));
       });
-      const answer = await ask(handler, event);
+      const answer = await sendEvent(handler, event);
       expect([answer.status, answer.text]).toEqual([statusCode, DONE.body]);
       await expectCommitted(principal);
     }
@@ -226,7 +226,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
   ])('a handler that answers with %s after once does not change the answer', async (_, change) => {
     const { principal, event } = await newRequest();
     const handler = lambda(async ({ once }) => change(await once(takeOne(principal))));
-    expectDone(await ask(handler, event));
+    expectDone(await sendEvent(handler, event));
     await expectCommitted(principal);
     expect(faults()).toEqual(['response_changed']);
   });
@@ -238,7 +238,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
         const response = await once(takeOne(principal));
         return { ...response, headers: { ...response.headers, ...headers } };
       });
-      const answer = await ask(handler, event);
+      const answer = await sendEvent(handler, event);
       expectDone(answer);
       expect(answer.headers).toMatchObject(headers);
     }
@@ -261,7 +261,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
     for (const inner of [into, instead]) {
       const { principal, event } = await newRequest();
       const handler = lambda(({ once }) => once(takeOne(principal)), { inner });
-      const answer = await ask(handler, event);
+      const answer = await sendEvent(handler, event);
       expectDone(answer);
       expect(answer.headers['access-control-allow-origin']).toBe('*');
     }
@@ -276,7 +276,7 @@ describe('a handler that ends while once is running is answered by once (C84, C1
       },
       { inner: instead },
     );
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expectDone(answer);
     expect(answer.headers['access-control-allow-origin']).toBe('*');
   });
@@ -291,7 +291,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
       });
       return once(work).catch(() => ({ statusCode: 200 }));
     });
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expect([answer.status, answer.code]).toEqual([500, 'INTERNAL']);
     await expectCommitted(principal, false);
     expect(faults()).toEqual(['error_swallowed']);
@@ -318,12 +318,12 @@ describe('what once refused stays refused (C137, core 4)', () => {
     ],
   ])('a handler that makes %s of a used key changes no answer', async (_, instead, fault) => {
     const { principal, event } = await newRequest();
-    await ask(
+    await sendEvent(
       lambda(({ once }) => once(takeOne(principal))),
       event,
     );
     const handler = lambda(({ once }) => once(takeOne(principal)).catch(instead));
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expect([answer.status, answer.code]).toEqual([409, 'ALREADY_EXISTS']);
     expect(answer.json['state']).toBe('/players/me');
     await expectCommitted(principal);
@@ -349,7 +349,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
     const { principal, event } = await newRequest();
     const store = markerStore({ database: nowhere, retentionMs: 3_600_000 });
     const handler = lambda(({ once }) => once(takeOne(principal)).catch(instead), { store });
-    const answer = await ask(handler, event);
+    const answer = await sendEvent(handler, event);
     expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
       503,
       'UNAVAILABLE',
@@ -380,7 +380,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
           throw error;
         }
       });
-      const answer = await ask(handler, event);
+      const answer = await sendEvent(handler, event);
       expect(answer.status).toBe(409);
       expect(answer.text).toContain('out of stock');
       await expectCommitted(principal, false);
@@ -390,7 +390,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
 
   test('a hook that makes a success of a refusal hides nothing', async () => {
     const { principal, event } = await newRequest();
-    await ask(
+    await sendEvent(
       lambda(({ once }) => once(takeOne(principal))),
       event,
     );
@@ -401,7 +401,7 @@ describe('what once refused stays refused (C137, core 4)', () => {
     };
     for (const extras of [{ inner: hiding }, { outer: hiding }]) {
       const handler = lambda(({ once }) => once(takeOne(principal)), extras);
-      expect((await ask(handler, event)).code).toBe('ALREADY_EXISTS');
+      expect((await sendEvent(handler, event)).code).toBe('ALREADY_EXISTS');
     }
   });
 });
@@ -433,7 +433,7 @@ describe('once runs its work once (C137, library S3)', () => {
     ],
   ])('once that is called %s has one effect and one answer, the first one’s', async (_, run) => {
     const { principal, event } = await newRequest();
-    const answer = await ask(
+    const answer = await sendEvent(
       lambda((context) => run(context, takeOne(principal))),
       event,
     );
@@ -451,7 +451,7 @@ describe('once runs its work once (C137, library S3)', () => {
       late.catch(() => {});
       return { statusCode: 404 };
     });
-    expect((await ask(handler, event)).status).toBe(404);
+    expect((await sendEvent(handler, event)).status).toBe(404);
     answered.resolve();
     await expect(late).rejects.toThrow(/after the handler had ended/);
     await expectCommitted(principal, false);
@@ -460,7 +460,7 @@ describe('once runs its work once (C137, library S3)', () => {
 
   test('a success without once becomes a failure that does not deny an effect', async () => {
     const { event } = await newRequest();
-    const answer = await ask(
+    const answer = await sendEvent(
       lambda(async () => DONE),
       event,
     );
@@ -476,7 +476,7 @@ test('an ERROR says what the handler did, and why it ended', async () => {
     await once(takeOne(principal));
     throw new Error('the audit failed');
   });
-  expectDone(await ask(handler, event));
+  expectDone(await sendEvent(handler, event));
   const told = reports.find(({ outcome }) => outcome === 'threw_after_once');
   expect(told?.error).toBeInstanceOf(Error);
   expect(told).toMatchObject({ error: { cause: { message: 'the audit failed' } } });
@@ -504,7 +504,7 @@ describe.each(['inner', 'outer'] as const)(
         ...hooks,
       } as Step;
       const handler = lambda(({ once }) => once(takeOne(principal)), { [place]: step });
-      const answer = await ask(handler, event);
+      const answer = await sendEvent(handler, event);
       expectDone(answer);
       expect(answer.headers['x-sorry']).toBe('yes');
       await expectCommitted(principal);
@@ -584,7 +584,7 @@ test('a reporter that is asynchronous and rejects is counted, and ends no proces
       throw new Error('no space left on the metrics');
     }) as never,
   });
-  expectDone(await ask(handler, event));
+  expectDone(await sendEvent(handler, event));
   await new Promise(setImmediate);
   expect(reports.map(({ outcome }) => outcome)).toContain('report_failed');
 });

@@ -4,30 +4,30 @@ import * as z from 'zod/mini';
 import { createPurchase } from '../../functions/purchases/create-purchase.ts';
 import { playerOf } from '../support/database.ts';
 import { httpEvent, newKey } from '../support/requests.ts';
-import { ask, expectNoTrace, expectRefusal, openRoad, type Road } from './support.ts';
+import { expectNoTrace, expectRefusal, type Fixture, openFixture, sendEvent } from './support.ts';
 
-let road: Road;
+let fixture: Fixture;
 beforeAll(async () => {
-  road = await openRoad();
+  fixture = await openFixture();
 });
-afterAll(() => road.close());
+afterAll(() => fixture.close());
 
 const MUTATIONS = [
   {
     route: 'spend-coins',
-    handlerOf: (road: Road) => road.spend,
+    handlerOf: (fixture: Fixture) => fixture.spend,
     path: '/players/me/coins/spend',
     body: (_to: string) => ({ amount: 10 }) as object,
   },
   {
     route: 'transfer-coins',
-    handlerOf: (road: Road) => road.transfer,
+    handlerOf: (fixture: Fixture) => fixture.transfer,
     path: '/transfers',
     body: (to: string) => ({ to, amount: 10 }) as object,
   },
   {
     route: 'create-purchase',
-    handlerOf: (road: Road) => road.service.recordMutation(createPurchase),
+    handlerOf: (fixture: Fixture) => fixture.service.recordMutation(createPurchase),
     path: '/purchases',
     body: (_to: string) => ({ sku: 'potion', quantity: 2 }) as object,
   },
@@ -35,21 +35,26 @@ const MUTATIONS = [
 
 describe.each(MUTATIONS)('the route $route', ({ handlerOf, path, body }) => {
   async function scene() {
-    const [principal, to] = [await road.newPlayer(), await road.newPlayer()];
-    const handler = handlerOf(road);
+    const [principal, to] = [await fixture.newPlayer(), await fixture.newPlayer()];
+    const handler = handlerOf(fixture);
     const send = (ifMatch: string, key = 'K1') =>
-      ask(
+      sendEvent(
         handler,
         httpEvent({ path, principal, key, body: body(to), headers: { 'if-match': ifMatch } }),
       );
-    return { principal, to, send, coins: async () => (await playerOf(road.db, principal)).coins };
+    return {
+      principal,
+      to,
+      send,
+      coins: async () => (await playerOf(fixture.db, principal)).coins,
+    };
   }
 
   test('an older version is 412, nothing is done and the key stays unused (C128)', async () => {
     const { principal, to, send, coins } = await scene();
     expectRefusal(await send('"7"'), 412, 'VERSION_MISMATCH');
     expectRefusal(await send('W/"1"'), 412, 'VERSION_MISMATCH');
-    await expectNoTrace(road, [principal, to]);
+    await expectNoTrace(fixture, [principal, to]);
     expect((await send('"7", "1"')).status).toBeLessThan(300);
     expect(await coins()).toBe(990);
   });
@@ -76,7 +81,7 @@ describe.each(MUTATIONS)('the route $route', ({ handlerOf, path, body }) => {
   test('a star matches any version, and what is no entity tag is refused (C128)', async () => {
     const { principal, to, send, coins } = await scene();
     expectRefusal(await send('7'), 400, 'PRECONDITION_MALFORMED');
-    await expectNoTrace(road, [principal, to]);
+    await expectNoTrace(fixture, [principal, to]);
     expect((await send('*')).status).toBeLessThan(300);
     expect(await coins()).toBe(990);
   });
@@ -84,7 +89,7 @@ describe.each(MUTATIONS)('the route $route', ({ handlerOf, path, body }) => {
 
 test('a mutation that judges no If-Match refuses it, and leaves the key unused (C128)', async () => {
   let runs = 0;
-  const handler = road.service.mutation({
+  const handler = fixture.service.mutation({
     name: 'without-version',
     body: z.strictObject({}),
     stateUrl: '/',
@@ -93,12 +98,12 @@ test('a mutation that judges no If-Match refuses it, and leaves the key unused (
       return once(async () => ({ statusCode: 200, body: 'done' }));
     },
   });
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   const sent = { principal, key: newKey(), body: {} };
-  const refused = await ask(handler, httpEvent({ ...sent, headers: { 'If-Match': '"1"' } }));
+  const refused = await sendEvent(handler, httpEvent({ ...sent, headers: { 'If-Match': '"1"' } }));
   expectRefusal(refused, 400, 'PRECONDITION_MALFORMED');
   expect(refused.json['detail']).toContain('has a version');
   expect(runs).toBe(0);
-  await expectNoTrace(road, [principal]);
-  expect((await ask(handler, httpEvent(sent))).text).toBe('done');
+  await expectNoTrace(fixture, [principal]);
+  expect((await sendEvent(handler, httpEvent(sent))).text).toBe('done');
 });

@@ -9,12 +9,12 @@ import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { TEST_NAMESPACE } from '../support/redis.ts';
 import { httpEvent, newKey } from '../support/requests.ts';
-import { ask, expectNoTrace, expectRefusal, openRoad, type Road } from './support.ts';
+import { expectNoTrace, expectRefusal, type Fixture, openFixture, sendEvent } from './support.ts';
 
-let road: Road;
+let fixture: Fixture;
 let redis: ReturnType<typeof createRedis>;
 beforeAll(async () => {
-  road = await openRoad();
+  fixture = await openFixture();
   redis = createRedis({
     url: inject('redisUrl'),
     commandTimeoutMs: 5000,
@@ -23,14 +23,14 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   redis.disconnect();
-  await road.close();
+  await fixture.close();
 });
 
 type Step = MiddlewareObj<HttpEvent, HttpResponse, Error, OnceContext<Tx>>;
 
 /** Takes a coin and answers 204; `early` stands between the problems and the protection. */
 function takeOne(early: Step, report: () => void = () => {}): Handler {
-  const { settings, database } = road.service;
+  const { settings, database } = fixture.service;
   const protection = idempotency<Tx>({
     storedBodyBytesMax: settings.requests.storedBodyBytesMax,
     answerMarginMs: settings.requests.answerMarginMs,
@@ -62,7 +62,7 @@ function takeOne(early: Step, report: () => void = () => {}): Handler {
 }
 
 test('a 401 that an earlier middleware throws goes out, and nothing is claimed (C09)', async () => {
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   let isAllowed = false;
   const handler = takeOne({
     before: () => {
@@ -70,44 +70,44 @@ test('a 401 that an earlier middleware throws goes out, and nothing is claimed (
     },
   });
   const event = httpEvent({ principal, key: 'K1', body: {} });
-  const refused = await ask(handler, event);
+  const refused = await sendEvent(handler, event);
   expectRefusal(refused, 401, 'UNAUTHENTICATED');
   expect(refused.json['detail']).toBe('Token expired');
-  await expectNoTrace(road, [principal]);
+  await expectNoTrace(fixture, [principal]);
 
   isAllowed = true;
-  expect((await ask(handler, event)).status).toBe(204);
-  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
+  expect((await sendEvent(handler, event)).status).toBe(204);
+  expect(await playerOf(fixture.db, principal)).toEqual({ coins: 999, version: 2 });
 });
 
 test('a DELETE with an empty body and a content type of JSON is 204, and 204 again (C25, C75)', async () => {
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   const handler = takeOne({ before: () => {} });
   const event = httpEvent({ method: 'DELETE', path: '/players/me/x', principal, key: newKey() });
   expect(event.headers['content-type']).toBe('application/json');
   expect(event.body).toBeUndefined();
 
-  const first = await ask(handler, event);
+  const first = await sendEvent(handler, event);
   expect([first.status, first.text]).toEqual([204, '']);
-  const again = await ask(handler, event);
+  const again = await sendEvent(handler, event);
   expect([again.status, again.text, again.headers['idempotency-replayed']]).toEqual([
     204,
     '',
     'true',
   ]);
-  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
-  expect(await markersOf(road.db, principal)).toHaveLength(1);
+  expect(await playerOf(fixture.db, principal)).toEqual({ coins: 999, version: 2 });
+  expect(await markersOf(fixture.db, principal)).toHaveLength(1);
 });
 
 test('a report that throws leaves the committed answer, and the cache gets its response (C08)', async () => {
-  const principal = await road.newPlayer();
+  const principal = await fixture.newPlayer();
   const report = () => {
     throw new Error('no space left on the metrics');
   };
   const handler = takeOne({ before: () => {} }, report);
   const event = httpEvent({ principal, key: newKey(), body: {} });
-  expect((await ask(handler, event)).status).toBe(204);
-  const again = await ask(handler, event);
+  expect((await sendEvent(handler, event)).status).toBe(204);
+  const again = await sendEvent(handler, event);
   expect([again.status, again.headers['idempotency-replayed']]).toEqual([204, 'true']);
-  expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
+  expect(await playerOf(fixture.db, principal)).toEqual({ coins: 999, version: 2 });
 });

@@ -9,7 +9,7 @@ import { problemResponses } from '../../shared/lambda/index.ts';
 import type { Handler } from '../../shared/service/index.ts';
 import { httpEvent, newKey, type RequestOptions } from '../support/requests.ts';
 import { parseServerlessYml, readServerlessYml } from '../support/serverless-yml.ts';
-import { ask } from './support.ts';
+import { sendEvent } from './support.ts';
 
 const PROJECT = new URL('../../', import.meta.url);
 
@@ -107,7 +107,7 @@ async function complaintsOf(handler: Handler, route: Pick<Route, 'method' | 'pat
 
 async function answerTo(handler: Handler, event: HttpEvent): Promise<string> {
   try {
-    const { status, code } = await ask(handler, event);
+    const { status, code } = await sendEvent(handler, event);
     return `${status} ${code}`;
   } catch (error) {
     return String(error);

@@ -17,16 +17,16 @@ import { markerStore, type Tx } from '../../shared/postgres/index.ts';
 import type { Handler } from '../../shared/service/index.ts';
 import { markersOf, playerOf } from '../support/database.ts';
 import { httpEvent, newKey, type RequestOptions, restEvent } from '../support/requests.ts';
-import { ask, openRoad, type Road } from './support.ts';
+import { type Fixture, openFixture, sendEvent } from './support.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: other people's steps fit any stack.
 type Step = MiddlewareObj<any, any, any, any>;
 
-let road: Road;
+let fixture: Fixture;
 beforeAll(async () => {
-  road = await openRoad();
+  fixture = await openFixture();
 });
-afterAll(() => road.close());
+afterAll(() => fixture.close());
 
 const ORIGIN = 'https://shop.example';
 
@@ -36,7 +36,7 @@ function isValid(event: { body?: { amount?: unknown } }): boolean {
 }
 
 function protection(report: (report: Report) => void = () => {}): Step {
-  const { settings, database } = road.service;
+  const { settings, database } = fixture.service;
   return idempotency<Tx>({
     store: markerStore({ database, ...settings.markers }),
     cache: NO_CACHE,
@@ -107,11 +107,11 @@ describe.each([
     'the stack %s answers as the contract says',
     async (_, order) => {
       const handler = lambda(order);
-      const principal = await road.newPlayer();
+      const principal = await fixture.newPlayer();
       const good: RequestOptions = { principal, key: newKey(), body: { amount: 1 } };
       const send = async (changed: RequestOptions = {}) => {
         const event = eventOf({ ...good, ...changed, headers: { Origin: ORIGIN } });
-        const { status, code, headers, json } = await ask(handler, event);
+        const { status, code, headers, json } = await sendEvent(handler, event);
         expect([status, headers['access-control-allow-origin']]).toEqual([status, ORIGIN]);
         if (status >= 400) expect(json).toMatchObject({ status, code, title: /./ });
         return [status, code ?? headers['etag']];
@@ -125,8 +125,8 @@ describe.each([
       expect(await send({ key, body: { amount: 101 } })).toEqual([400, 'BODY_INVALID']);
       expect(await send({ key, body: { amount: 13 } })).toEqual([500, 'INTERNAL']);
       expect(await send({ key, body: { amount: 14 } })).toEqual([402, 'INSUFFICIENT_COINS']);
-      expect(await playerOf(road.db, principal)).toEqual({ coins: 999, version: 2 });
-      expect(await markersOf(road.db, principal)).toEqual([good.key]);
+      expect(await playerOf(fixture.db, principal)).toEqual({ coins: 999, version: 2 });
+      expect(await markersOf(fixture.db, principal)).toEqual([good.key]);
     },
   );
 });
@@ -135,10 +135,10 @@ describe('an order that cannot work says so at the first request', () => {
   const heard = async (names: readonly Name[]) => {
     const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
     try {
-      const principal = await road.newPlayer();
+      const principal = await fixture.newPlayer();
       const event = httpEvent({ principal, key: newKey(), body: { amount: 1 } });
-      const answer = await ask(lambda(names), event);
-      expect(await markersOf(road.db, principal)).toEqual([]);
+      const answer = await sendEvent(lambda(names), event);
+      expect(await markersOf(fixture.db, principal)).toEqual([]);
       return [answer.status, answer.code, JSON.stringify(errors.mock.calls)];
     } finally {
       errors.mockRestore();
@@ -178,16 +178,16 @@ describe('an order that cannot work says so at the first request', () => {
 describe('a stack without problemResponses()', () => {
   test('http-error-handler gives a Problem its own status and Retry-After', async () => {
     const event = httpEvent({ key: newKey(), body: { amount: 1 } });
-    const answer = await ask(lambda(['errorHandler', 'idempotency', 'parser']), event);
+    const answer = await sendEvent(lambda(['errorHandler', 'idempotency', 'parser']), event);
     expect([answer.status, answer.text]).toEqual([401, expect.stringMatching(/^UNAUTHENTICATED/)]);
   });
 
   test('a refusal of once is its own problem, and has the headers of cors', async () => {
-    const principal = await road.newPlayer();
+    const principal = await fixture.newPlayer();
     const event = httpEvent({ principal, key: newKey(), body: { amount: 1 } });
     const handler = lambda(['errorHandler', 'cors', 'idempotency', 'parser']);
-    expect((await ask(handler, event)).status).toBe(201);
-    const again = await ask(handler, event);
+    expect((await sendEvent(handler, event)).status).toBe(201);
+    const again = await sendEvent(handler, event);
     expect([again.status, again.code]).toEqual([409, 'ALREADY_EXISTS']);
     expect(again.headers['access-control-allow-origin']).toBe(ORIGIN);
   });
@@ -204,11 +204,11 @@ describe('problemResponses() without a reporter (library S4)', () => {
         }) as unknown as Handler;
     const event = httpEvent({});
     const foreign = Object.assign(new Error('No'), { statusCode: 403 });
-    expect((await ask(failing(foreign), event)).status).toBe(403);
-    expect((await ask(failing(new Problem('NOT_FOUND', 'No')), event)).status).toBe(404);
+    expect((await sendEvent(failing(foreign), event)).status).toBe(403);
+    expect((await sendEvent(failing(new Problem('NOT_FOUND', 'No')), event)).status).toBe(404);
     expect(errors).not.toHaveBeenCalled();
     const wrong = Object.assign(new Error('boom'), { detail: 'hunter2' });
-    expect((await ask(failing(wrong), event)).status).toBe(500);
+    expect((await sendEvent(failing(wrong), event)).status).toBe(500);
     expect(JSON.stringify(errors.mock.calls)).toMatch(/boom/);
     expect(JSON.stringify(errors.mock.calls)).not.toMatch(/hunter2/);
     errors.mockRestore();
@@ -220,7 +220,10 @@ describe('problemResponses() without a reporter (library S4)', () => {
       .handler(async () => {
         throw new Problem('NOT_FOUND', 'No', { members: { big: 1n } });
       }) as unknown as Handler;
-    expect(await ask(handler, httpEvent({}))).toMatchObject({ status: 500, code: 'INTERNAL' });
+    expect(await sendEvent(handler, httpEvent({}))).toMatchObject({
+      status: 500,
+      code: 'INTERNAL',
+    });
   });
 });
 
@@ -233,7 +236,7 @@ test('an event of a queue throws, also where http-error-handler stands (library 
     ['errorHandler', 'idempotency'],
     ['idempotency', 'errorHandler'],
   ] as const) {
-    await expect(ask(lambda(names), event)).rejects.toThrow(/no HTTP request/);
+    await expect(sendEvent(lambda(names), event)).rejects.toThrow(/no HTTP request/);
   }
 });
 
@@ -253,6 +256,6 @@ test('a hook that makes a success of an error hides nothing (C79)', async () => 
         throw new Error('boom');
       }) as unknown as Handler;
     const event = httpEvent({ principal: newKey(), key: newKey(), body: {} });
-    expect(await ask(handler, event)).toMatchObject({ status: 500, code: 'INTERNAL' });
+    expect(await sendEvent(handler, event)).toMatchObject({ status: 500, code: 'INTERNAL' });
   }
 });

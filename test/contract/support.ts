@@ -16,7 +16,7 @@ import { ENTRIES, TEST_NAMESPACE } from '../support/redis.ts';
 import { type Answer, answerOf, lambdaContext, newKey } from '../support/requests.ts';
 
 /** The reference service's mutations on a database of the caller's own and on Redis. */
-export interface Road {
+export interface Fixture {
   readonly db: TestDatabase;
   readonly service: Service;
   readonly redis: Redis;
@@ -29,7 +29,7 @@ export interface Road {
   close(): Promise<void>;
 }
 
-export async function openRoad(environment: Record<string, string> = {}): Promise<Road> {
+export async function openFixture(environment: Record<string, string> = {}): Promise<Fixture> {
   const db = await createTestDatabase();
   const redisUrl = inject('redisUrl');
   const redis = new Redis(redisUrl, { lazyConnect: true });
@@ -62,7 +62,7 @@ export async function openRoad(environment: Record<string, string> = {}): Promis
 }
 
 /** Each invocation has an event of its own: a body parser writes into it. */
-export async function ask(handler: Handler, event: unknown): Promise<Answer> {
+export async function sendEvent(handler: Handler, event: unknown): Promise<Answer> {
   return answerOf(await handler(structuredClone(event) as HttpEvent, lambdaContext()));
 }
 
@@ -99,13 +99,13 @@ export function expectRefusal(answer: Answer, status: number, code: string): voi
 
 /** No claim in either store, and the players as they were. */
 export async function expectNoTrace(
-  road: Road,
+  fixture: Fixture,
   players: readonly string[],
   coins = 1000,
 ): Promise<void> {
   for (const player of players) {
-    expect(await markersOf(road.db, player)).toEqual([]);
-    expect(await road.entriesOf(player)).toEqual([]);
-    expect(await playerOf(road.db, player)).toEqual({ coins, version: 1 });
+    expect(await markersOf(fixture.db, player)).toEqual([]);
+    expect(await fixture.entriesOf(player)).toEqual([]);
+    expect(await playerOf(fixture.db, player)).toEqual({ coins, version: 1 });
   }
 }

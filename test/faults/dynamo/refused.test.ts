@@ -1,6 +1,10 @@
 /** C102: what DynamoDB says when it refuses a transaction, reason by reason and by position. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { badgeRequest, type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
+import {
+  badgeRequest,
+  type DynamoFixture,
+  openDynamoFixture,
+} from '../../support/dynamo-fixture.ts';
 import { dynamodbUrl } from '../../support/dynamodb.ts';
 import { answer, cancelled, hold, passOn, THROTTLED } from '../../support/http-fault-proxy.ts';
 import { newKey, send } from '../../support/requests.ts';
@@ -9,26 +13,26 @@ const url = await dynamodbUrl();
 const ALWAYS = 100;
 
 describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)', () => {
-  let road: DynamoRoad;
+  let fixture: DynamoFixture;
   beforeAll(async () => {
-    road = await openDynamoRoad(url as string);
+    fixture = await openDynamoFixture(url as string);
   });
-  afterAll(() => road.close());
-  afterEach(() => road.proxy.pass());
+  afterAll(() => fixture.close());
+  afterEach(() => fixture.proxy.pass());
 
   async function expectNoTrace(principal: string): Promise<void> {
-    expect(await road.markersOf(principal)).toEqual([]);
-    expect(await road.badgesOf(principal)).toEqual({ badges: [], version: 0 });
+    expect(await fixture.markersOf(principal)).toEqual([]);
+    expect(await fixture.badgesOf(principal)).toEqual({ badges: [], version: 0 });
   }
 
   /** Once the trouble is over the same key goes through, and only once. */
   async function expectToGoThrough(sent: ReturnType<typeof badgeRequest>): Promise<void> {
-    await road.proxy.pass();
-    expect((await send(road.award, sent)).status).toBe(201);
-    const again = await send(road.award, sent);
+    await fixture.proxy.pass();
+    expect((await send(fixture.award, sent)).status).toBe(201);
+    const again = await send(fixture.award, sent);
     expect([again.status, again.headers['idempotency-replayed']]).toEqual([201, 'true']);
-    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
-    expect(await road.markersOf(sent.principal)).toHaveLength(1);
+    expect(await fixture.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+    expect(await fixture.markersOf(sent.principal)).toHaveLength(1);
   }
 
   describe.each([
@@ -51,24 +55,24 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
   ])('the reason is %s', (_, codes, status, code) => {
     test('the next try commits when the reason passes, under a token of its own', async () => {
       const sent = badgeRequest();
-      road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), 2);
-      road.takeTokens();
-      const first = await send(road.award, sent);
+      fixture.proxy.next('TransactWriteItems', answer(cancelled(...codes)), 2);
+      fixture.takeTokens();
+      const first = await send(fixture.award, sent);
       expect([first.status, first.headers['idempotency-replayed']]).toEqual([201, undefined]);
-      expect(new Set(road.takeTokens()).size).toBe(3);
-      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
-      expect(await road.markersOf(sent.principal)).toHaveLength(1);
+      expect(new Set(fixture.takeTokens()).size).toBe(3);
+      expect(await fixture.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+      expect(await fixture.markersOf(sent.principal)).toHaveLength(1);
     });
 
     test(`the answer is ${status} ${code} after five tries when the reason stays, and nothing is left`, async () => {
       const sent = badgeRequest();
-      road.proxy.next('TransactWriteItems', answer(cancelled(...codes)), ALWAYS);
-      road.takeTokens();
-      const refused = await send(road.award, sent);
+      fixture.proxy.next('TransactWriteItems', answer(cancelled(...codes)), ALWAYS);
+      fixture.takeTokens();
+      const refused = await send(fixture.award, sent);
       expect([refused.status, refused.code]).toEqual([status, code]);
       expect(refused.headers['retry-after']).toMatch(/^[12]$/);
       expect(refused.json['retryable']).toBe(true);
-      expect(road.takeTokens()).toHaveLength(5);
+      expect(fixture.takeTokens()).toHaveLength(5);
       await expectNoTrace(sent.principal);
       await expectToGoThrough(sent);
     });
@@ -80,11 +84,11 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
     ['no right to it', { type: 'AccessDeniedException' }],
   ])('%s is no reason to try again: it is 500 at once, and nothing is left', async (_, error) => {
     const sent = badgeRequest();
-    road.proxy.next('TransactWriteItems', answer(error), ALWAYS);
-    road.takeTokens();
-    const refused = await send(road.award, sent);
+    fixture.proxy.next('TransactWriteItems', answer(error), ALWAYS);
+    fixture.takeTokens();
+    const refused = await send(fixture.award, sent);
     expect([refused.status, refused.code]).toEqual([500, 'INTERNAL']);
-    expect(road.takeTokens()).toHaveLength(1);
+    expect(fixture.takeTokens()).toHaveLength(1);
     await expectNoTrace(sent.principal);
     await expectToGoThrough(sent);
   });
@@ -96,17 +100,17 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
       'RequestLimitExceeded',
     ])('the same is sent again after %s', async (type) => {
       const sent = badgeRequest();
-      road.proxy.next(operation, answer({ type }));
-      expect((await send(road.award, sent)).status).toBe(201);
-      expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+      fixture.proxy.next(operation, answer({ type }));
+      expect((await send(fixture.award, sent)).status).toBe(201);
+      expect(await fixture.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
     });
 
     test.each([THROTTLED, { type: 'ResourceNotFoundException' }])(
       '$type that stays is a 503 that names DynamoDB, and nothing is left',
       async (error) => {
         const sent = badgeRequest();
-        road.proxy.next(operation, answer(error), ALWAYS);
-        const refused = await send(road.award, sent);
+        fixture.proxy.next(operation, answer(error), ALWAYS);
+        const refused = await send(fixture.award, sent);
         expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
         expect(refused.json['detail']).toMatch(/^DynamoDB cannot be reached/);
         expect(refused.headers['retry-after']).toBe('1');
@@ -118,9 +122,9 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
 
   test('a read of the work that fails is 503, and nothing is left', async () => {
     const sent = badgeRequest();
-    road.proxy.next('GetItem', passOn); // The marker.
-    road.proxy.next('GetItem', (exchange) => exchange.reset(), ALWAYS);
-    const refused = await send(road.award, sent);
+    fixture.proxy.next('GetItem', passOn); // The marker.
+    fixture.proxy.next('GetItem', (exchange) => exchange.reset(), ALWAYS);
+    const refused = await send(fixture.award, sent);
     expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
     await expectNoTrace(sent.principal);
     await expectToGoThrough(sent);
@@ -128,11 +132,15 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
 
   test('a reader is answered 503 as well, and 200 once DynamoDB is back', async () => {
     const principal = `p-${newKey()}`;
-    await road.proxy.refuse();
-    const refused = await send(road.list, { method: 'GET', path: '/players/me/badges', principal });
+    await fixture.proxy.refuse();
+    const refused = await send(fixture.list, {
+      method: 'GET',
+      path: '/players/me/badges',
+      principal,
+    });
     expect([refused.status, refused.code]).toEqual([503, 'UNAVAILABLE']);
-    await road.proxy.pass();
-    const answered = await send(road.list, {
+    await fixture.proxy.pass();
+    const answered = await send(fixture.list, {
       method: 'GET',
       path: '/players/me/badges',
       principal,
@@ -146,15 +154,15 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
   test('the work runs again on what is there now when a version moved in between', async () => {
     const sent = badgeRequest('second');
     const held = hold();
-    road.proxy.next('TransactWriteItems', held.behaviour);
-    const waiting = send(road.award, sent);
+    fixture.proxy.next('TransactWriteItems', held.behaviour);
+    const waiting = send(fixture.award, sent);
     await held.arrived;
     const other = { ...badgeRequest('first'), principal: sent.principal };
-    expect((await send(road.award, other)).status).toBe(201);
+    expect((await send(fixture.award, other)).status).toBe(201);
     await held.deliver();
     const answered = await waiting;
     expect([answered.status, answered.json['badges']]).toEqual([201, ['first', 'second']]);
-    expect(await road.badgesOf(sent.principal)).toEqual({
+    expect(await fixture.badgesOf(sent.principal)).toEqual({
       badges: ['first', 'second'],
       version: 2,
     });
@@ -163,33 +171,33 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
   test('a duplicate that was faster gives its answer, and no second award is made', async () => {
     const sent = badgeRequest();
     const held = hold();
-    road.proxy.next('TransactWriteItems', held.behaviour);
-    const slow = send(road.award, sent);
+    fixture.proxy.next('TransactWriteItems', held.behaviour);
+    const slow = send(fixture.award, sent);
     await held.arrived;
-    const fast = await send(road.award, sent);
+    const fast = await send(fixture.award, sent);
     expect([fast.status, fast.headers['idempotency-replayed']]).toEqual([201, undefined]);
     await held.deliver();
     const repeated = await slow;
     expect([repeated.status, repeated.text]).toEqual([201, fast.text]);
     expect(repeated.headers['idempotency-replayed']).toBe('true');
     expect(repeated.headers['idempotency-expires']).toBe(fast.headers['idempotency-expires']);
-    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
+    expect(await fixture.badgesOf(sent.principal)).toEqual({ badges: ['gold'], version: 1 });
   });
 
   describe('a duplicate that was faster and has moved the version as well', () => {
     async function overtaken() {
       const sent = badgeRequest();
       const held = hold();
-      road.proxy.next('TransactWriteItems', held.behaviour);
-      const slow = send(road.award, sent);
+      fixture.proxy.next('TransactWriteItems', held.behaviour);
+      const slow = send(fixture.award, sent);
       await held.arrived;
-      return { sent, held, slow, fast: await send(road.award, sent) };
+      return { sent, held, slow, fast: await send(fixture.award, sent) };
     }
 
     test('the marker is judged first, and at once', async () => {
       const { sent, held, slow, fast } = await overtaken();
-      const [Item] = await road.markersOf(sent.principal);
-      const calls = road.proxy.calls.length;
+      const [Item] = await fixture.markersOf(sent.principal);
+      const calls = fixture.proxy.calls.length;
       const { type } = cancelled();
       const Code = 'ConditionalCheckFailed';
       const CancellationReasons = [{ Code, Item }, { Code }];
@@ -199,57 +207,57 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
         fast.text,
         'true',
       ]);
-      expect(road.proxy.calls).toHaveLength(calls);
-      expect((await road.badgesOf(sent.principal)).version).toBe(1);
+      expect(fixture.proxy.calls).toHaveLength(calls);
+      expect((await fixture.badgesOf(sent.principal)).version).toBe(1);
     });
 
     test('the marker is read when it did not come along with its reason', async () => {
       const { sent, held, slow, fast } = await overtaken();
-      road.takeTokens();
+      fixture.takeTokens();
       await held.answerInstead(cancelled('ConditionalCheckFailed', 'ConditionalCheckFailed'));
       const repeated = await slow;
       expect([repeated.text, repeated.headers['idempotency-replayed']]).toEqual([
         fast.text,
         'true',
       ]);
-      expect(road.takeTokens()).toEqual([]);
-      expect((await road.badgesOf(sent.principal)).version).toBe(1);
+      expect(fixture.takeTokens()).toEqual([]);
+      expect((await fixture.badgesOf(sent.principal)).version).toBe(1);
     });
   });
 
   test('another request that was faster under this key is 422', async () => {
     const sent = badgeRequest();
     const held = hold();
-    road.proxy.next('TransactWriteItems', held.behaviour);
-    const slow = send(road.award, sent);
+    fixture.proxy.next('TransactWriteItems', held.behaviour);
+    const slow = send(fixture.award, sent);
     await held.arrived;
-    expect((await send(road.award, { ...sent, body: { badge: 'tin' } })).status).toBe(201);
+    expect((await send(fixture.award, { ...sent, body: { badge: 'tin' } })).status).toBe(201);
     await held.deliver();
     const refused = await slow;
     expect([refused.status, refused.code]).toEqual([422, 'KEY_REUSED']);
-    expect(await road.badgesOf(sent.principal)).toEqual({ badges: ['tin'], version: 1 });
+    expect(await fixture.badgesOf(sent.principal)).toEqual({ badges: ['tin'], version: 1 });
   });
 
   test('an If-Match that a faster duplicate has made stale is a replay, and no 412', async () => {
     const principal = `p-${newKey()}`;
-    await send(road.award, { ...badgeRequest('first'), principal });
+    await send(fixture.award, { ...badgeRequest('first'), principal });
     const sent = { ...badgeRequest('second'), principal, headers: { 'If-Match': '"1"' } };
     const held = hold();
     // The duplicate commits after the marker was looked for and before the work reads.
-    road.proxy.next('GetItem', passOn);
-    road.proxy.next('GetItem', held.behaviour);
-    const slow = send(road.award, sent);
+    fixture.proxy.next('GetItem', passOn);
+    fixture.proxy.next('GetItem', held.behaviour);
+    const slow = send(fixture.award, sent);
     await held.arrived;
-    const fast = await send(road.award, sent);
+    const fast = await send(fixture.award, sent);
     expect(fast.status).toBe(201);
     await held.deliver();
     const repeated = await slow;
     expect([repeated.status, repeated.text]).toEqual([201, fast.text]);
     expect(repeated.headers['idempotency-replayed']).toBe('true');
     // Without a duplicate it is stale, and leaves no trace.
-    const stale = await send(road.award, { ...sent, key: newKey() });
+    const stale = await send(fixture.award, { ...sent, key: newKey() });
     expect([stale.status, stale.code]).toEqual([412, 'VERSION_MISMATCH']);
-    expect(await road.markersOf(principal)).toHaveLength(2);
+    expect(await fixture.markersOf(principal)).toHaveLength(2);
   });
 
   test('ten writers of one item are each told to send it again until done, and each is done once (C59)', async () => {
@@ -261,7 +269,7 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
     const rounds: number[] = [];
     let open = all;
     while (open.length > 0 && rounds.length < 10) {
-      const answers = await Promise.all(open.map((sent) => send(road.award, sent)));
+      const answers = await Promise.all(open.map((sent) => send(fixture.award, sent)));
       expect(answers.filter(({ status, code }) => status !== 201 && code !== 'CONTENTION')).toEqual(
         [],
       );
@@ -269,7 +277,7 @@ describe.skipIf(url === undefined)('a transaction that DynamoDB refuses (C102)',
       open = open.filter((_, n) => answers[n]?.status !== 201);
     }
     expect(rounds.reduce((sum, count) => sum + count)).toBe(10);
-    const { badges, version } = await road.badgesOf(principal);
+    const { badges, version } = await fixture.badgesOf(principal);
     expect(badges.toSorted()).toEqual(all.map(({ body }) => body.badge).toSorted());
     expect(version).toBe(10);
   });

@@ -72,25 +72,25 @@ async function talk(pipeline: string): Promise<Said> {
   const receipt = service.query(getPurchase);
   const principal = 'wire-a';
   const kinds = new Set<string>();
-  const ask = async (handler: Handler, options: RequestOptions) => {
+  const sendRequest = async (handler: Handler, options: RequestOptions) => {
     const answer = await send(handler, { principal, key: newKey(), ...options });
     kinds.add(`${answer.status} ${answer.code ?? ''}`.trim());
     return answer;
   };
   for (let n = 0; n < 10; n++) {
     const key = newKey();
-    await ask(spend, { key, body: { amount: 1 } });
-    await ask(spend, { key, body: { amount: 1 } });
-    await ask(spend, { body: { amount: 9_000_000 } });
-    await ask(spend, { body: { amount: 1 }, headers: { 'if-match': '"0"' } });
-    await ask(transfer, { path: '/transfers', body: { to: 'wire-b', amount: 1 } });
-    await ask(player, { method: 'GET', path: '/players/me' });
+    await sendRequest(spend, { key, body: { amount: 1 } });
+    await sendRequest(spend, { key, body: { amount: 1 } });
+    await sendRequest(spend, { body: { amount: 9_000_000 } });
+    await sendRequest(spend, { body: { amount: 1 }, headers: { 'if-match': '"0"' } });
+    await sendRequest(transfer, { path: '/transfers', body: { to: 'wire-b', amount: 1 } });
+    await sendRequest(player, { method: 'GET', path: '/players/me' });
     const bought = { key: newKey(), path: '/purchases', body: { sku: 'potion', quantity: 1 } };
-    const { json } = await ask(purchase, bought);
-    await ask(purchase, bought);
+    const { json } = await sendRequest(purchase, bought);
+    await sendRequest(purchase, bought);
     const read = { method: 'GET', path: '/purchases/x' };
-    await ask(receipt, { ...read, params: { id: String(json['id']) } });
-    await ask(receipt, { ...read, params: { id: 'none' } });
+    await sendRequest(receipt, { ...read, params: { id: String(json['id']) } });
+    await sendRequest(receipt, { ...read, params: { id: 'none' } });
   }
   expect([...kinds].sort()).toEqual([
     '200',
@@ -102,7 +102,7 @@ async function talk(pipeline: string): Promise<Said> {
   ]);
   expect(proxy.traffic.connections).toBe(1);
   const lost = proxy.dropAfter('COMMIT\0');
-  expect((await ask(spend, { body: { amount: 1 } })).status).toBe(200);
+  expect((await sendRequest(spend, { body: { amount: 1 } })).status).toBe(200);
   await lost;
   return said();
 }

@@ -50,7 +50,7 @@ export function requestWithoutKey(): void {
   createMeter('backstop', STAGE).keyEmpty();
 }
 
-/** A request on the real road, on a store that answers it with this outcome. */
+/** A request on the real fixture, on a store that answers it with this outcome. */
 export async function requestThatEnds(outcome: NotCommitted<never>, stage = STAGE): Promise<void> {
   const logger = createLogger('test');
   logger.setLogLevel('SILENT');

@@ -4,7 +4,11 @@ import { DescribeTimeToLiveCommand } from '@aws-sdk/client-dynamodb';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { Item } from '../../../shared/dynamodb/index.ts';
 import type { HttpResponse } from '../../../shared/index.ts';
-import { badgeRequest, type DynamoRoad, openDynamoRoad } from '../../support/dynamo-road.ts';
+import {
+  badgeRequest,
+  type DynamoFixture,
+  openDynamoFixture,
+} from '../../support/dynamo-fixture.ts';
 import { dynamodbUrl } from '../../support/dynamodb.ts';
 import { send } from '../../support/requests.ts';
 
@@ -13,14 +17,14 @@ const HOUR_SECONDS = 3600;
 const ITEM_BYTES_MAX = 409_600;
 
 describe.skipIf(url === undefined)('the marker item', () => {
-  let road: DynamoRoad;
+  let fixture: DynamoFixture;
   beforeAll(async () => {
-    road = await openDynamoRoad(url as string);
+    fixture = await openDynamoFixture(url as string);
   });
-  afterAll(() => road.close());
+  afterAll(() => fixture.close());
 
   async function markerOf(principal: string): Promise<Item> {
-    const [marker, ...others] = await road.markersOf(principal);
+    const [marker, ...others] = await fixture.markersOf(principal);
     if (!marker || others.length > 0) throw new Error('not one marker');
     return marker;
   }
@@ -28,14 +32,14 @@ describe.skipIf(url === undefined)('the marker item', () => {
   const secondsOf = (item: Item, name: string) => Number(item[name]?.N);
 
   async function expectReplay(sent: ReturnType<typeof badgeRequest>): Promise<void> {
-    const again = await send(road.award, sent);
+    const again = await send(fixture.award, sent);
     expect([again.status, again.headers['idempotency-replayed']]).toEqual([201, 'true']);
-    expect((await road.badgesOf(sent.principal)).version).toBe(1);
+    expect((await fixture.badgesOf(sent.principal)).version).toBe(1);
   }
 
   test('the expiry is in the attribute that the table declares, in whole seconds (C101)', async () => {
-    const { TimeToLiveDescription } = await road.table.table.client.send(
-      new DescribeTimeToLiveCommand({ TableName: road.table.name }),
+    const { TimeToLiveDescription } = await fixture.table.table.client.send(
+      new DescribeTimeToLiveCommand({ TableName: fixture.table.name }),
     );
     const template = readFileSync(new URL('../../../infra/table.yml', import.meta.url), 'utf8');
     const [, declared] = /TimeToLiveSpecification: \{ AttributeName: (\w+), Enabled: true \}/.exec(
@@ -44,7 +48,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     expect(TimeToLiveDescription?.AttributeName).toBe(declared);
 
     const sent = badgeRequest();
-    const first = await send(road.award, sent);
+    const first = await send(fixture.award, sent);
     const marker = await markerOf(sent.principal);
     expect(marker[declared as string]?.N).toMatch(/^\d{10}$/);
     const publishedSeconds = Date.parse(first.headers['idempotency-expires'] as string) / 1000;
@@ -54,17 +58,17 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
   test('a marker past its expiry answers as long as its deletion is still to come (C100)', async () => {
     const sent = badgeRequest();
-    await send(road.award, sent);
+    await send(fixture.award, sent);
     const marker = await markerOf(sent.principal);
     // Without the attribute: DynamoDB Local's own deletion comes within seconds.
     const { expires_at: _, ...rest } = marker;
     const agoSeconds = Math.floor(Date.now() / 1000) - 10 * 24 * HOUR_SECONDS;
-    await road.table.put({ ...rest, retained_until: { N: String(agoSeconds) } });
+    await fixture.table.put({ ...rest, retained_until: { N: String(agoSeconds) } });
     await expectReplay(sent);
-    const other = await send(road.award, { ...sent, body: { badge: 'tin' } });
+    const other = await send(fixture.award, { ...sent, body: { badge: 'tin' } });
     expect(other.code).toBe('KEY_REUSED');
     // And with it, as long as it is there.
-    await road.table.put({
+    await fixture.table.put({
       ...marker,
       retained_until: { N: String(agoSeconds) },
       expires_at: { N: String(agoSeconds + HOUR_SECONDS) },
@@ -83,7 +87,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
         .mockImplementation(() => realNow() + (skewMs.getStore() ?? 0));
       onTestFinished(() => clock.mockRestore());
       const by = (ms: number) => (sent: ReturnType<typeof badgeRequest>) =>
-        skewMs.run(ms, () => send(road.award, sent));
+        skewMs.run(ms, () => send(fixture.award, sent));
       return { fast: by(5 * 60_000), slow: by(-5 * 60_000) };
     }
 
@@ -98,7 +102,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
       ]).toEqual([undefined, 'true']);
       expect(second.text).toBe(first.text);
       expect(second.headers['idempotency-expires']).toBe(first.headers['idempotency-expires']);
-      expect((await road.badgesOf(sent.principal)).version).toBe(1);
+      expect((await fixture.badgesOf(sent.principal)).version).toBe(1);
       // Whichever clock wrote it, DynamoDB deletes it after the retention that others would see.
       const deletedAtMs = secondsOf(await markerOf(sent.principal), 'expires_at') * 1000;
       expect(deletedAtMs).toBeGreaterThan(realNow() + 48 * HOUR_SECONDS * 1000 + 10 * 60_000);
@@ -116,16 +120,16 @@ describe.skipIf(url === undefined)('the marker item', () => {
         expect(both.map(({ status }) => status)).toEqual([201, 201]);
         const replays = both.filter(({ headers }) => headers['idempotency-replayed'] === 'true');
         expect(replays).toHaveLength(1);
-        expect((await road.badgesOf(all[n]?.principal as string)).version).toBe(1);
+        expect((await fixture.badgesOf(all[n]?.principal as string)).version).toBe(1);
       }
     });
   });
 
   describe('a response too large for an item', () => {
     // A table of its own: elsewhere the markers are found by reading all that there is.
-    let large: DynamoRoad;
+    let large: DynamoFixture;
     beforeAll(async () => {
-      large = await openDynamoRoad(url as string);
+      large = await openDynamoFixture(url as string);
     });
     afterAll(() => large.close());
 
@@ -215,16 +219,16 @@ describe.skipIf(url === undefined)('the marker item', () => {
     ['no expiry', { retained_until: { S: 'soon' } }],
   ])('a marker with %s is a used key, and never runs again (C19)', async (_, change) => {
     const sent = badgeRequest();
-    await send(road.award, sent);
-    await road.table.put({ ...(await markerOf(sent.principal)), ...change });
-    const again = await send(road.award, sent);
+    await send(fixture.award, sent);
+    await fixture.table.put({ ...(await markerOf(sent.principal)), ...change });
+    const again = await send(fixture.award, sent);
     expect([again.status, again.code]).toEqual([409, 'ALREADY_EXISTS']);
-    expect((await road.badgesOf(sent.principal)).version).toBe(1);
+    expect((await fixture.badgesOf(sent.principal)).version).toBe(1);
   });
 
   test('a refusal that is returned writes the marker alone, and is repeated', async () => {
     let runs = 0;
-    const handler = road.probe(async (table, principal) => {
+    const handler = fixture.probe(async (table, principal) => {
       runs++;
       const put = { TableName: table.name, Item: { pk: { S: `effects:${principal}` } } };
       return { writes: [{ Put: put }], response: { statusCode: 402, body: `try ${runs}` } };
@@ -239,12 +243,12 @@ describe.skipIf(url === undefined)('the marker item', () => {
       'try 1',
     ]);
     expect(again.headers['idempotency-replayed']).toBe('true');
-    expect(await road.table.item(`effects:${sent.principal}`)).toBeUndefined();
+    expect(await fixture.table.item(`effects:${sent.principal}`)).toBeUndefined();
   });
 
   test('the refusal that won answers all that were sent at once (C16)', async () => {
     let runs = 0;
-    const handler = road.probe(async () => {
+    const handler = fixture.probe(async () => {
       runs++;
       return { writes: [], response: { statusCode: 402, body: `try ${runs}` } };
     });
@@ -257,7 +261,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
   test('a marker holds what the contract keeps, and no more (C04)', async () => {
     const sent = badgeRequest();
-    await send(road.award, sent);
+    await send(fixture.award, sent);
     const marker = await markerOf(sent.principal);
     expect(Object.keys(marker).toSorted()).toEqual([
       'attempt',

@@ -20,7 +20,7 @@ import { PATIENT } from './patience.ts';
 import { TEST_NAMESPACE } from './redis.ts';
 import { newKey } from './requests.ts';
 
-export interface DynamoRoad {
+export interface DynamoFixture {
   readonly table: TestTable;
   readonly proxy: HttpFaultProxy;
   /** A service as one execution environment has it, on the proxy. */
@@ -43,10 +43,10 @@ export interface DynamoRoad {
 }
 
 /** @param own What its services are told on top; without it no busy machine reaches a time-out. */
-export async function openDynamoRoad(
+export async function openDynamoFixture(
   endpoint: string,
   own: Readonly<Record<string, string>> = {},
-): Promise<DynamoRoad> {
+): Promise<DynamoFixture> {
   const table = await createTestTable(endpoint);
   const proxy = await startHttpFaultProxy(endpoint);
   const services: DynamoService[] = [];
