@@ -1,65 +1,56 @@
 import { readFile } from 'node:fs/promises';
-import { request } from 'node:http';
-import { hangMs } from './process.ts';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { HANG_MS } from './process.ts';
 import { paths } from './project.ts';
+import { connectionError } from './run-folder.ts';
 
 /** What the running instance says of itself in `.backstop/local.json`. */
-export type LocalInstance = {
-  pid: number;
-  /** `starting` until the API answers; the addresses of the parts come with `ready`. */
-  state: 'starting' | 'ready';
-  url: string;
+export interface LocalInstance {
+  readonly pid: number;
+  /** The API's; absent where only the servers run. */
+  readonly url?: string;
   /** The unix socket that takes commands. */
-  control: string;
-  log: string;
-  /** The API's role, the purge's, and the one that migrates. */
-  databaseUrl?: string;
-  purgeDatabaseUrl?: string;
-  adminDatabaseUrl?: string;
-  redisUrl?: string;
-  dynamodbEndpoint?: string;
-  dynamodbTable?: string;
-};
-
-export type ControlAnswer = { status: number; message: string };
-
-/**
- * The instance that runs from this folder, or undefined. Asked over its socket: the file and its
- * pid may be left from one that was killed, and the pid belong to another by now.
- */
-export async function runningInstance(): Promise<LocalInstance | undefined> {
-  const written = await readLocalFile();
-  if (written === undefined) return undefined;
-  const answer = await askControl(written.control, 'GET', '/').catch(() => undefined);
-  return answer === undefined ? undefined : (JSON.parse(answer.message) as LocalInstance);
+  readonly control: string;
+  /** From here on: once everything is ready. The API's role, the purge's, and the one that migrates. */
+  readonly databaseUrl?: string;
+  readonly purgeDatabaseUrl?: string;
+  readonly adminDatabaseUrl?: string;
+  readonly redisUrl?: string;
+  readonly dynamodbEndpoint?: string;
+  readonly dynamodbTable?: string;
 }
 
-/** What the file says, whether or not it still holds. */
-export async function readLocalFile(): Promise<LocalInstance | undefined> {
+/** `code` is what the command that asked exits with: 0, 2 for a refusal, 1 for a failure. */
+export interface ControlAnswer {
+  readonly code: number;
+  readonly message: string;
+}
+
+/**
+ * The instance that runs from this folder, or undefined. The file and its pid may be left from one
+ * that was killed, and the pid belong to another process by now; its socket takes no connections then.
+ */
+export async function runningInstance(): Promise<LocalInstance | undefined> {
   try {
-    return JSON.parse(await readFile(paths.localFile, 'utf8')) as LocalInstance;
+    const instance = JSON.parse(await readFile(paths.localFile, 'utf8')) as LocalInstance;
+    return (await connectionError(instance.control)) === undefined ? instance : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Rejects when nobody listens. A stop may take some seconds, and an answer comes when it is done. */
-export function askControl(
-  socketPath: string,
-  method: 'GET' | 'POST',
-  path: string,
-): Promise<ControlAnswer> {
-  return new Promise((resolve, reject) => {
-    const asked = request({ socketPath, method, path, timeout: hangMs }, async (response) => {
-      try {
-        const message = Buffer.concat(await response.toArray()).toString('utf8');
-        resolve({ status: response.statusCode ?? 500, message });
-      } catch (error) {
-        reject(error);
-      }
-    });
-    asked.on('timeout', () => asked.destroy(new Error(`no answer within ${hangMs / 1000} s`)));
-    asked.on('error', reject);
-    asked.end();
+/**
+ * Sends one line, such as `stop redis`, and waits for the answer, which comes when it is done.
+ * Rejects when nobody listens.
+ */
+export async function sendCommand(socketPath: string, command: string): Promise<ControlAnswer> {
+  const socket = connect(socketPath);
+  socket.setTimeout(HANG_MS, () => {
+    socket.destroy(new Error(`no answer within ${HANG_MS / 1000} s`));
   });
+  socket.write(`${command}\n`);
+  const answer = await text(socket);
+  if (answer === '') throw new Error('the service ended before it answered');
+  return JSON.parse(answer) as ControlAnswer;
 }

@@ -1,93 +1,118 @@
-import { chmod } from 'node:fs/promises';
-import { createServer, type Server as HttpServer } from 'node:http';
-import { join } from 'node:path';
-import type { ControlAnswer, LocalInstance } from './control-client.ts';
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { type ControlAnswer, type LocalInstance, runningInstance } from './control-client.ts';
+import { paths } from './project.ts';
 import { createRunFolder } from './run-folder.ts';
-import { type PartName, partNames, type Services } from './services.ts';
+import { SERVICE_NAMES, type ServiceName, type Services } from './services.ts';
 
-/** What the commands can see and touch; the services are there once they are up. */
-export type Controlled = { instance: LocalInstance; services?: Services };
+export interface Control {
+  /** The services are there, as the file then says too. */
+  ready(instance: Partial<LocalInstance>, services: Services): Promise<void>;
+  close(): Promise<void>;
+}
 
-export type ControlServer = { path: string; close(): Promise<void> };
-
-/** Takes `npm run local`'s commands on a unix socket that only this user can open. */
-export async function startControlServer(controlled: () => Controlled): Promise<ControlServer> {
+/**
+ * Makes this process the one instance of this folder, by the file that says so: whoever creates it
+ * first. Takes the commands of `npm run local` on a socket that only this user can open. Answers
+ * with the other instance when there is one that lives.
+ */
+export async function takeControl(
+  url: string | undefined,
+): Promise<Control | { other: LocalInstance }> {
   const folder = await createRunFolder();
-  // The folder is closed before the socket is in it, so there is no moment when others can open it.
-  await chmod(folder.path, 0o700);
-  const path = join(folder.path, 'control');
-  const server = createServer(async (request, response) => {
-    const answer = await obey(controlled(), request.method ?? '', request.url ?? '').catch(
-      (error: Error): ControlAnswer => ({
-        status: 500,
-        message: error.message,
-      }),
-    );
-    response.writeHead(answer.status, {
-      'content-type': 'text/plain',
-      connection: 'close',
+  const instance = { pid: process.pid, ...(url && { url }), control: folder.socketPath };
+  let services: Services | undefined;
+  folder.listener.on('connection', (socket) => {
+    createInterface({ input: socket }).once('line', async (line) => {
+      const answer = await handleCommand(line, services).catch(
+        (error: Error): ControlAnswer => ({ code: 1, message: error.message }),
+      );
+      socket.end(JSON.stringify(answer));
     });
-    response.end(answer.message);
   });
-  await listen(server, path);
-  await chmod(path, 0o600);
+  const other = await claimLocalFile(instance);
+  if (other !== undefined) {
+    await folder.remove();
+    return { other };
+  }
   return {
-    path,
+    ready: async (more, started) => {
+      services = started;
+      await writeLocalFile({ ...instance, ...more }, rename);
+    },
     close: async () => {
-      server.close();
-      server.closeAllConnections();
+      await rm(paths.localFile, { force: true });
       await folder.remove();
     },
   };
 }
 
-function listen(server: HttpServer, path: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(path, resolve);
-  });
-}
-
-async function obey(
-  { instance, services }: Controlled,
-  method: string,
-  url: string,
-): Promise<ControlAnswer> {
-  if (method === 'GET' && url === '/') return { status: 200, message: JSON.stringify(instance) };
-  const [, verb, word] = url.split('/');
-  const name = partNames.find((part) => part === word);
-  if (method !== 'POST' || name === undefined || (verb !== 'stop' && verb !== 'start')) {
-    return { status: 404, message: `unknown command: ${method} ${url}` };
+async function claimLocalFile(instance: LocalInstance): Promise<LocalInstance | undefined> {
+  await mkdir(paths.localFolder, { recursive: true });
+  for (;;) {
+    try {
+      // A link fails where a file is already, and what it makes is complete from the first moment.
+      await writeLocalFile(instance, link);
+      return undefined;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    const other = await runningInstance();
+    if (other !== undefined) return other;
+    await rm(paths.localFile, { force: true });
   }
-  if (services === undefined) return { status: 409, message: 'the services are still starting' };
-  return takeAwayOrBringBack(services, verb, name);
 }
 
-async function takeAwayOrBringBack(
+/** Private, since DATABASE_URL may hold a password. */
+async function writeLocalFile(
+  instance: LocalInstance,
+  place: typeof link | typeof rename,
+): Promise<void> {
+  const draft = `${paths.localFile}.${randomUUID()}`;
+  try {
+    await writeFile(draft, `${JSON.stringify(instance, undefined, 2)}\n`, { mode: 0o600 });
+    await place(draft, paths.localFile);
+  } finally {
+    await rm(draft, { force: true });
+  }
+}
+
+/** `stop redis`, `start postgres` and so on. */
+export async function handleCommand(
+  line: string,
+  services: Services | undefined,
+): Promise<ControlAnswer> {
+  const [verb, word] = line.split(' ');
+  const name = SERVICE_NAMES.find((known) => known === word);
+  if (name === undefined || (verb !== 'stop' && verb !== 'start')) {
+    return { code: 2, message: `unknown command: ${line}` };
+  }
+  if (services === undefined) return { code: 2, message: 'the services are still starting' };
+  return stopOrStart(services, verb, name);
+}
+
+async function stopOrStart(
   services: Services,
   verb: 'stop' | 'start',
-  name: PartName,
+  name: ServiceName,
 ): Promise<ControlAnswer> {
-  const part = services[name];
-  if (part.from === 'environment') {
-    const message = `${name} is your own (${part.variable}): ${verb} it where you started it`;
-    return { status: 409, message };
+  const service = services[name];
+  switch (service.from) {
+    case 'environment': {
+      const message = `${name} is your own (${service.variable}): ${verb} it where you started it`;
+      return { code: 2, message };
+    }
+    case 'nowhere':
+      return { code: 2, message: `there is no ${name} in this run: ${service.reason}` };
+    case 'starting':
+      return { code: 2, message: `${name} is still starting` };
   }
-  if (part.from === 'nowhere') {
-    return {
-      status: 409,
-      message: `there is no ${name} in this run: ${part.reason}`,
-    };
-  }
-  if (part.from === 'starting') return { status: 409, message: `${name} is still starting` };
-  const { server } = part;
-  const before = server.pid;
-  if (verb === 'stop') {
-    await server.stop();
-    const message = before === undefined ? `${name} was stopped already` : `stopped ${name}`;
-    return { status: 200, message: `${message} (127.0.0.1:${server.port})` };
-  }
-  await server.start();
-  const message = before === undefined ? `started ${name}` : `${name} was running already`;
-  return { status: 200, message: `${message} (127.0.0.1:${server.port})` };
+  const { server } = service;
+  const wasRunning = server.pid !== undefined;
+  await server[verb]();
+  const [changed, unchanged] =
+    verb === 'stop' ? ['stopped', 'was stopped already'] : ['started', 'was running already'];
+  const message = wasRunning === (verb === 'stop') ? `${changed} ${name}` : `${name} ${unchanged}`;
+  return { code: 0, message: `${message} (127.0.0.1:${server.port})` };
 }

@@ -1,43 +1,34 @@
 /** `npm run local -- stop|start redis|postgres|dynamodb`: takes a part of the running service away, or back. */
 import { parseArgs } from 'node:util';
-import { askControl, runningInstance } from './control-client.ts';
-import { complain, print } from './output.ts';
-import { partNames } from './services.ts';
+import { runningInstance, sendCommand } from './control-client.ts';
+import { print, printError } from './output.ts';
+import { SERVICE_NAMES } from './services.ts';
 
-const verbs = ['stop', 'start'];
-const usage = `usage: npm run local -- ${verbs.join('|')} ${partNames.join('|')}`;
+const VERBS = ['stop', 'start'];
+const USAGE = `usage: npm run local -- ${VERBS.join('|')} ${SERVICE_NAMES.join('|')}`;
 
-function wordsFromArguments(): { verb: string; name: string } | undefined {
+function parseCliOptions(): string | undefined {
   try {
-    const [verb = '', name = '', ...more] = parseArgs({
-      allowPositionals: true,
-    }).positionals;
-    const known = verbs.includes(verb) && partNames.some((part) => part === name);
-    return known && more.length === 0 ? { verb, name } : undefined;
+    const { positionals } = parseArgs({ allowPositionals: true });
+    const [verb = '', name = '', ...more] = positionals;
+    const isKnown = VERBS.includes(verb) && SERVICE_NAMES.some((known) => known === name);
+    return isKnown && more.length === 0 ? `${verb} ${name}` : undefined;
   } catch {
     return undefined;
   }
 }
 
 async function main(): Promise<number> {
-  const words = wordsFromArguments();
-  if (words === undefined) {
-    complain(usage);
+  const command = parseCliOptions();
+  const instance = command && (await runningInstance());
+  if (!command || !instance) {
+    printError(command ? 'nothing runs from this folder: start it with `npm start`' : USAGE);
     return 2;
   }
-  const instance = await runningInstance();
-  if (instance === undefined) {
-    complain('nothing runs from this folder: start it with `npm start`');
-    return 2;
-  }
-  const { status, message } = await askControl(
-    instance.control,
-    'POST',
-    `/${words.verb}/${words.name}`,
-  );
-  if (status === 200) print(message);
-  else complain(message);
-  return status === 200 ? 0 : status < 500 ? 2 : 1;
+  const { code, message } = await sendCommand(instance.control, command);
+  if (code === 0) print(message);
+  else printError(message);
+  return code;
 }
 
 process.exitCode = await main();

@@ -1,25 +1,29 @@
 import { Client, escapeIdentifier } from 'pg';
 import { migrateAll } from '../../functions/operations/migrations.ts';
-import type { Part } from './services.ts';
+import type { Service } from './services.ts';
 
 /** The same database for the API, for the purge, and for the one who migrates. */
-export type DatabaseUrls = { api: string; purge: string; admin: string };
+export interface DatabaseUrls {
+  readonly api: string;
+  readonly purge: string;
+  readonly admin: string;
+}
 
-const databaseName = 'backstop';
-const seededPlayers = ['alice', 'bob'];
-export const seededCoins = 10_000;
+const DATABASE = 'backstop';
+const SEEDED_PLAYERS = ['alice', 'bob'];
+export const SEEDED_COINS = 10_000;
 /** API Gateway answers 503 after 30 s by itself, so nothing local need run longer either. */
-const timeout = '30s';
+const TIMEOUT = '30s';
 
 /**
  * Creates the database where Postgres is ours, brings it to this release's schema and seeds two
  * players. Safe to run again: what is there already stays as it is.
  */
 export async function prepareDatabase(
-  postgres: Part,
+  postgres: Service,
   log: (line: string) => void,
 ): Promise<DatabaseUrls> {
-  if (postgres.url === undefined) throw new Error(`no PostgreSQL: ${postgres.reason}`);
+  if (postgres.url === undefined) throw new Error('no PostgreSQL');
   const urls =
     postgres.from === 'local'
       ? await createDatabase(postgres.url)
@@ -33,25 +37,21 @@ export async function prepareDatabase(
 }
 
 async function createDatabase(superuserUrl: string): Promise<DatabaseUrls> {
-  await withClient(superuserUrl, (client) => client.query(`CREATE DATABASE ${databaseName}`));
+  await withClient(superuserUrl, (client) => client.query(`CREATE DATABASE ${DATABASE}`));
   const as = (user: string) => {
     const url = new URL(superuserUrl);
     url.username = user;
-    url.pathname = databaseName;
+    url.pathname = DATABASE;
     return url.href;
   };
-  return {
-    api: as('backstop_api'),
-    purge: as('backstop_purge'),
-    admin: as('postgres'),
-  };
+  return { api: as('backstop_api'), purge: as('backstop_purge'), admin: as('postgres') };
 }
 
 async function seedPlayers(client: Client): Promise<void> {
   await client.query(
     `INSERT INTO players (user_id, coins) SELECT name, $2 FROM unnest($1::text[]) AS name
      ON CONFLICT DO NOTHING`,
-    [seededPlayers, seededCoins],
+    [SEEDED_PLAYERS, SEEDED_COINS],
   );
 }
 
@@ -60,11 +60,7 @@ async function seedPlayers(client: Client): Promise<void> {
  * database alone, and only those that it lacks.
  */
 async function limitOwnRole(client: Client, log: (line: string) => void): Promise<void> {
-  const { rows } = await client.query<{
-    database: string;
-    user: string;
-    unlimited: string[];
-  }>(
+  const { rows } = await client.query<{ database: string; user: string; unlimited: string[] }>(
     `SELECT current_database() AS database, current_user AS user,
        array(SELECT name FROM pg_settings WHERE setting = '0' AND name IN
          ('statement_timeout', 'idle_in_transaction_session_timeout')) AS unlimited`,
@@ -72,17 +68,14 @@ async function limitOwnRole(client: Client, log: (line: string) => void): Promis
   const { database = '', user, unlimited = [] } = rows[0] ?? {};
   for (const name of unlimited) {
     const where = `CURRENT_USER IN DATABASE ${escapeIdentifier(database)}`;
-    await client.query(`ALTER ROLE ${where} SET ${name} = '${timeout}'`);
+    await client.query(`ALTER ROLE ${where} SET ${name} = '${TIMEOUT}'`);
   }
   if (unlimited.length === 0) return;
-  log(`set ${unlimited.join(' and ')} to ${timeout} for role ${user} in database ${database}`);
+  log(`set ${unlimited.join(' and ')} to ${TIMEOUT} for role ${user} in database ${database}`);
 }
 
 async function withClient<T>(url: string, work: (client: Client) => Promise<T>): Promise<T> {
-  const client = new Client({
-    connectionString: url,
-    connectionTimeoutMillis: 60_000,
-  });
+  const client = new Client({ connectionString: url, connectionTimeoutMillis: 60_000 });
   // The connection may break between two queries as well; the next query then says so.
   client.on('error', () => {});
   await client.connect();

@@ -1,14 +1,15 @@
-import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readdir, readlink, rename, rm, symlink, writeFile } from 'node:fs/promises';
-import { isAbsolute, join, relative } from 'node:path';
+import { dirname, isAbsolute, join, relative } from 'node:path';
 import type { Environment } from './environment.ts';
-import { hold } from './keeping.ts';
 import { runToEnd } from './process.ts';
+import { createRunFolder } from './run-folder.ts';
+
+const DPKG_STATUS = '/var/lib/dpkg/status';
 
 /** A Debian or Ubuntu, as a name for what was built for it: `debian-12-x64`. Else undefined. */
 export function debianRelease(): string | undefined {
-  if (process.platform !== 'linux' || !existsSync(dpkgStatus)) return undefined;
+  if (process.platform !== 'linux' || !existsSync(DPKG_STATUS)) return undefined;
   try {
     const text = readFileSync('/etc/os-release', 'utf8');
     const value = (name: string) => new RegExp(`^${name}="?([\\w.-]+)"?$`, 'm').exec(text)?.[1];
@@ -30,8 +31,6 @@ export function libraryPath(root: string): string {
   return [join(root, 'usr', 'lib', triplet), join(root, 'lib', triplet)].join(':');
 }
 
-const dpkgStatus = '/var/lib/dpkg/status';
-
 /**
  * Fetches packages, and what they need that this machine lacks, from the distribution that it
  * runs, and unpacks them into `target` without installing anything: no root, no change to the
@@ -47,27 +46,18 @@ export async function fetchDebianPackages(
   env: Environment,
   signal?: AbortSignal,
 ): Promise<void> {
-  const work = join(target, '..', `backstop-fetch-${randomUUID()}`);
-  const held = hold({ kind: 'folder', path: work });
+  const folder = await createRunFolder(dirname(target));
+  const work = folder.path;
   try {
-    await mkdir(join(work, 'state', 'lists', 'partial'), { recursive: true });
-    await mkdir(join(work, 'cache', 'archives', 'partial'), {
-      recursive: true,
-    });
-    await mkdir(join(work, 'root'));
-    await mkdir(join(work, 'tmp'));
+    for (const made of ['state/lists/partial', 'cache/archives/partial', 'root', 'tmp']) {
+      await mkdir(join(work, made), { recursive: true });
+    }
     await download(names, work, env, signal);
-    await unpack(work, env);
+    await unpack(work, env, signal);
     await keepLinksInside(join(work, 'root'));
     await putInPlace(join(work, 'root'), target);
   } finally {
-    await rm(work, {
-      recursive: true,
-      force: true,
-      maxRetries: 20,
-      retryDelay: 50,
-    });
-    await held.release();
+    await folder.remove();
   }
 }
 
@@ -105,7 +95,7 @@ function aptConfiguration(work: string): string {
 #clear DPkg::Post-Invoke;
 Dir::State "${work}/state";
 Dir::Cache "${work}/cache";
-Dir::State::status "${dpkgStatus}";
+Dir::State::status "${DPKG_STATUS}";
 Debug::NoLocking "1";
 APT::Sandbox::User "root";
 Acquire::Languages "none";
@@ -114,7 +104,11 @@ Acquire::https::Timeout "10";
 `;
 }
 
-async function unpack(work: string, env: Environment): Promise<void> {
+async function unpack(
+  work: string,
+  env: Environment,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   const archives = join(work, 'cache', 'archives');
   for (const name of await readdir(archives)) {
     if (!name.endsWith('.deb')) continue;
@@ -124,6 +118,7 @@ async function unpack(work: string, env: Environment): Promise<void> {
       env,
       cwd: work,
       logFile: join(work, 'unpack.log'),
+      signal,
     });
   }
 }

@@ -7,16 +7,16 @@ import { createServer } from 'node:net';
  * inside that range a client that keeps trying to reconnect can be given the very port that it
  * tries, meets itself there and holds it.
  */
-const lowest = 15_000;
-const highest = 32_000;
+const LOWEST_PORT = 15_000;
+const HIGHEST_PORT = 32_000;
 
 /** A loopback port that was free a moment ago. Whoever binds it must be ready to try another. */
 export async function freePort(): Promise<number> {
   for (let tries = 0; tries < 100; tries++) {
-    const port = randomInt(lowest, highest);
+    const port = randomInt(LOWEST_PORT, HIGHEST_PORT);
     if (await isFree(port)) return port;
   }
-  throw new Error(`no free port on 127.0.0.1 between ${lowest} and ${highest}`);
+  throw new Error(`no free port on 127.0.0.1 between ${LOWEST_PORT} and ${HIGHEST_PORT}`);
 }
 
 /** Whether a server could listen on 127.0.0.1 at this port. */

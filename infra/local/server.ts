@@ -1,12 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { everythingIsToEnd } from './keeping.ts';
+import { monotonicMs } from '../../shared/core/clock.ts';
 import { freePort } from './ports.ts';
 import {
   type Child,
   describeExit,
   type Exit,
   fileSize,
-  hangMs,
+  HANG_MS,
   type Launch,
   launch,
   readFrom,
@@ -14,7 +14,7 @@ import {
 } from './process.ts';
 
 /** A server on this machine that can be taken away and brought back on the same port. */
-export type Server = {
+export interface Server {
   readonly url: string;
   readonly port: number;
   /** Of the running process; undefined while it is stopped. */
@@ -25,33 +25,33 @@ export type Server = {
   start(): Promise<void>;
   /** Ends the process and keeps its data and its port; open connections are cut. */
   stop(): Promise<void>;
-  /** Ends it for good and removes what it wrote. */
+  /** Ends it for good. What it wrote goes with the run folder. */
   close(): Promise<void>;
-};
+}
 
-export type ServerPlan = {
-  name: string;
-  origin: string;
-  logFile: string;
+export interface ServerPlan {
+  readonly name: string;
+  readonly origin: string;
   /** Where others have been told that it will be; else a free one. */
-  port?: number | undefined;
+  readonly port?: number | undefined;
   launch(port: number): Launch;
   url(port: number): string;
   /** The log line that says that it accepts connections. */
-  ready: RegExp;
+  readonly ready: RegExp;
   /** A start that fails with this is tried again: it passes by itself. */
-  passing?: RegExp;
-  stopSignals: readonly NodeJS.Signals[];
-  closeSignals: readonly NodeJS.Signals[];
+  readonly passing?: RegExp;
+  readonly stopSignals: readonly NodeJS.Signals[];
+  readonly closeSignals: readonly NodeJS.Signals[];
+  /** Ends it when aborted, also while it is not up yet. */
+  readonly signal?: AbortSignal | undefined;
   /** Called when the process ends without having been asked to. */
-  onExit?: ((exit: Exit) => void) | undefined;
-  remove(): Promise<void>;
-};
+  readonly onExit?: ((exit: Exit) => void) | undefined;
+}
 
-const portTaken = /address already in use/i;
-const portTriesMax = 5;
+const PORT_TAKEN = /address already in use/i;
+const PORT_TRIES_MAX = 5;
 /** For each signal; then the next, and at last SIGKILL. Long, since a cluster cut off recovers at its next start. */
-const politeMs = 60_000;
+const STOP_WITHIN_MS = 60_000;
 
 /** Starts a server on a free port and resolves when it accepts connections. */
 export async function startServer(plan: ServerPlan): Promise<Server> {
@@ -64,16 +64,20 @@ export async function startServer(plan: ServerPlan): Promise<Server> {
     void child.exited.then((exit) => {
       if (running !== child) return;
       running = undefined;
-      if (!everythingIsToEnd()) plan.onExit?.(exit);
+      if (!plan.signal?.aborted) plan.onExit?.(exit);
     });
   };
   const end = async (signals: readonly NodeJS.Signals[]) => {
     const child = running;
     running = undefined;
-    await child?.stop(signals, politeMs);
+    await child?.stop(signals, STOP_WITHIN_MS);
   };
   // One after the other: a start that overtakes a stop would find the port taken by its own server.
-  const inOrder = queue();
+  let last: Promise<void> = Promise.resolve();
+  const inOrder = (task: () => Promise<void>) => {
+    last = last.then(task, task);
+    return last;
+  };
   adopt(first);
 
   return {
@@ -91,53 +95,43 @@ export async function startServer(plan: ServerPlan): Promise<Server> {
     stop: () => inOrder(() => end(plan.stopSignals)),
     close: () =>
       inOrder(async () => {
-        if (closed) return;
         closed = true;
         await end(plan.closeSignals);
-        await plan.remove();
       }),
   };
 }
 
-type Attempt = { child: Child } | { output: string };
+type Outcome = { readonly child: Child } | { readonly output: string };
 
-async function attempt(plan: ServerPlan, port: number): Promise<Attempt> {
-  const log = { file: plan.logFile, offset: await fileSize(plan.logFile) };
-  const child = await launch(plan.launch(port));
+async function tryPort(plan: ServerPlan, port: number): Promise<Outcome> {
+  const launched = { ...plan.launch(port), signal: plan.signal };
+  const log = { file: launched.logFile, offset: await fileSize(launched.logFile) };
+  const child = await launch(launched);
   if (await waitForLine(child, log, plan.ready)) return { child };
-  const late = child.hasExited() ? '' : `not ready after ${hangMs / 1000} s, `;
+  const late = child.hasExited() ? '' : `not ready after ${HANG_MS / 1000} s, `;
   const exit = await child.stop([], 0);
-  return {
-    output: `${late}${describeExit(exit)}\n${await readFrom(log.file, log.offset)}`,
-  };
+  return { output: `${late}${describeExit(exit)}\n${await readFrom(log.file, log.offset)}` };
 }
 
 async function startOnFreePort(plan: ServerPlan): Promise<{ child: Child; port: number }> {
   for (let tries = 1; ; tries++) {
     const port = plan.port ?? (await freePort());
-    const outcome = await attempt(plan, port);
+    const outcome = await tryPort(plan, port);
     if ('child' in outcome) return { ...outcome, port };
     // Someone was quicker to take the port that was free a moment ago.
-    const again = portTaken.test(outcome.output) && tries < portTriesMax && plan.port === undefined;
+    const again =
+      PORT_TAKEN.test(outcome.output) && tries < PORT_TRIES_MAX && plan.port === undefined;
     if (!again) throw new Error(`${plan.name} did not start: ${outcome.output}`);
   }
 }
 
 async function startOnSamePort(plan: ServerPlan, port: number): Promise<Child> {
-  for (const deadline = Date.now() + hangMs; ; await delay(50)) {
-    const outcome = await attempt(plan, port);
+  for (const endMs = monotonicMs() + HANG_MS; ; await delay(50)) {
+    const outcome = await tryPort(plan, port);
     if ('child' in outcome) return outcome.child;
-    const passes = portTaken.test(outcome.output) || plan.passing?.test(outcome.output) === true;
-    if (!passes || Date.now() > deadline) {
+    const passes = PORT_TAKEN.test(outcome.output) || plan.passing?.test(outcome.output) === true;
+    if (!passes || monotonicMs() > endMs) {
       throw new Error(`${plan.name} did not start again on port ${port}: ${outcome.output}`);
     }
   }
-}
-
-function queue(): (task: () => Promise<void>) => Promise<void> {
-  let last: Promise<void> = Promise.resolve();
-  return (task) => {
-    last = last.then(task, task);
-    return last;
-  };
 }

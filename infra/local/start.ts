@@ -1,97 +1,124 @@
-/** `npm start`: the whole service on this machine, until Ctrl-C. */
-import { runningInstance } from './control-client.ts';
-import { environment } from './environment.ts';
-import { AlreadyRunning, type Instance, startInstance } from './instance.ts';
-import { endEverything } from './keeping.ts';
-import { complain, print } from './output.ts';
+/**
+ * `npm start`: the whole service on this machine, until Ctrl-C. `npm run services` (--without-api): the
+ * same without the API, for a serverless-offline of the developer's own.
+ */
+import { parseArgs } from 'node:util';
+import { startApi } from './api.ts';
+import { conflictingVariables, startBackend, writeEnvFile } from './backend.ts';
+import { banner, servicesBanner } from './banner.ts';
+import { type Control, takeControl } from './control-server.ts';
+import { type Environment, environment } from './environment.ts';
+import { print, printError } from './output.ts';
 import { freePort, isFree } from './ports.ts';
-import { describeExit, lastLines } from './process.ts';
+import { type Child, describeExit, lastLines } from './process.ts';
 import { paths } from './project.ts';
+import { onParentExit, onShutdownSignal } from './shutdown.ts';
 
-const defaultPort = 3000;
-/** npm passes a terminal's Ctrl-C on to us, who have had it already: two signals, one wish. */
-const sameWishMs = 500;
-const parentPollMs = 500;
+const USUAL_PORT = 3000;
+const USAGE = 'usage: npm start, or npm run services';
 
-type Ending = { code: number; reason?: string };
+interface CliOptions {
+  readonly withoutApi: boolean;
+  readonly port: number;
+}
 
 async function main(): Promise<number> {
-  const env = environment();
+  // As it is now: what is about servers of the developer's own is forgotten later.
+  const shell = { ...environment() };
+  const options = await parseCliOptions(shell);
+  if (typeof options === 'string') return refuse(options);
+  const { withoutApi, port } = options;
+  const url = `http://127.0.0.1:${port}`;
+  const control = await takeControl(withoutApi ? undefined : url);
   // Before the port: that one of ours has it says more than that it is taken.
-  const other = await runningInstance();
-  if (other !== undefined) return refuse(new AlreadyRunning(other).message);
-  const port = await choosePort(env.PORT);
-  if (typeof port === 'string') return refuse(port);
-  const asked = askedToEnd(env.npm_lifecycle_event !== undefined);
-  const starting = startInstance({ port, env, log: print });
+  if ('other' in control) {
+    const where = control.other.url ?? 'the services alone';
+    return refuse(`already running from this folder: ${where} (pid ${control.other.pid})`);
+  }
+  const undo = [control.close];
   try {
-    const first = await Promise.race([starting, asked]);
-    if (!('banner' in first)) return await endMidway(starting);
-    print(first.banner);
-    const ending = await Promise.race([asked, apiEnd(first)]);
-    if (ending.reason !== undefined) complain(ending.reason);
-    await first.close();
-    return ending.code;
+    if (!withoutApi && !(await isFree(port))) {
+      return refuse(
+        `port ${port} is taken: end what listens there, or choose another: PORT=3001 npm start`,
+      );
+    }
+    return await run({ url, withoutApi, shell, control }, undo);
+  } finally {
+    // Backwards: the API goes before the stores that it talks to.
+    for (const step of undo.reverse()) await step().catch(() => {});
+  }
+}
+
+/** What to bring up, or why it is refused. */
+async function parseCliOptions({ PORT: word }: Environment): Promise<CliOptions | string> {
+  try {
+    const options = { 'without-api': { type: 'boolean', default: false } } as const;
+    const withoutApi = parseArgs({ options }).values['without-api'];
+    const port = word === undefined || word === '' ? USUAL_PORT : Number(word);
+    if (!Number.isInteger(port) || port < 0 || port > 65_535) return `PORT=${word} is not a port`;
+    return { withoutApi, port: port === 0 ? await freePort() : port };
+  } catch {
+    return USAGE;
+  }
+}
+
+function refuse(message: string): number {
+  printError(message);
+  return 2;
+}
+
+interface Run {
+  readonly url: string;
+  readonly withoutApi: boolean;
+  readonly shell: Environment;
+  readonly control: Control;
+}
+
+/** Until it is asked to end, or the API ends; `undo` says how what there is then is ended. */
+async function run({ url, withoutApi, shell, control }: Run, undo: (() => Promise<void>)[]) {
+  const asked = Promise.withResolvers<number>();
+  const starting = new AbortController();
+  let isReady = false;
+  const stop = () => {
+    asked.resolve(0);
+    // Half a start has no order in which to be undone.
+    if (!isReady) starting.abort();
+  };
+  onShutdownSignal(stop);
+  if (shell['npm_lifecycle_event'] !== undefined) {
+    onParentExit(() => {
+      printError('npm has ended, so this ends too');
+      stop();
+    });
+  }
+  const { signal } = starting;
+  try {
+    const backend = await startBackend({ env: environment(), log: print, signal });
+    undo.push(backend.close);
+    const api = withoutApi ? undefined : await startApi({ url, backend, signal });
+    undo.push(
+      withoutApi
+        ? await writeEnvFile(backend)
+        : async () => void (await api?.stop(['SIGTERM'], 5_000)),
+    );
+    await control.ready(backend.addresses, backend.services);
+    signal.throwIfAborted();
+    isReady = true;
+    print(
+      api ? banner(url, backend) : servicesBanner(backend, conflictingVariables(shell, backend)),
+    );
+    return await (api ? Promise.race([asked.promise, reportEnd(api)]) : asked.promise);
   } catch (error) {
-    if (error instanceof AlreadyRunning) return refuse(error.message);
-    complain(`could not start: ${(error as Error).message}`);
+    if (signal.aborted) return 0;
+    printError(`could not start: ${(error as Error).message}`);
     return 1;
   }
 }
 
-async function choosePort(word: string | undefined): Promise<number | string> {
-  const port = word === undefined || word === '' ? defaultPort : Number(word);
-  if (!Number.isInteger(port) || port < 0 || port > 65_535) return `PORT=${word} is not a port`;
-  if (port === 0) return freePort();
-  if (await isFree(port)) return port;
-  return `port ${port} is taken: end what listens there, or choose another: PORT=3001 npm start`;
-}
-
-function refuse(message: string): number {
-  complain(message);
-  return 2;
-}
-
-/** Settles with the first wish to end. A second one ends at once; the keeper then cleans up. */
-function askedToEnd(underNpm: boolean): Promise<Ending> {
-  return new Promise((resolve) => {
-    let firstAt: number | undefined;
-    const wish = (reason?: string) => {
-      const now = performance.now();
-      if (firstAt !== undefined && now - firstAt > sameWishMs) process.exit(1);
-      firstAt ??= now;
-      resolve(reason === undefined ? { code: 0 } : { code: 0, reason });
-    };
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => wish());
-    if (underNpm) whenParentGoes(() => wish('npm has ended, so this ends too'));
-  });
-}
-
-/** Some shells stand between npm and us and do not pass a signal on; then we see them go. */
-function whenParentGoes(then: () => void): void {
-  const parent = process.ppid;
-  const timer = setInterval(() => {
-    if (process.ppid === parent) return;
-    clearInterval(timer);
-    then();
-  }, parentPollMs);
-  timer.unref();
-}
-
-async function apiEnd({ apiExited }: Instance): Promise<Ending> {
-  const exit = await apiExited;
-  const log = await lastLines(paths.apiLog, 20);
-  return {
-    code: 1,
-    reason: `the API ${describeExit(exit)} by itself:\n${log}`,
-  };
-}
-
-/** Half a start has no order in which to be undone: the keeper ends all that there is. */
-async function endMidway(starting: Promise<Instance>): Promise<number> {
-  starting.catch(() => {});
-  await endEverything();
-  return 0;
+async function reportEnd(api: Child): Promise<number> {
+  const exit = await api.exited;
+  printError(`the API ${describeExit(exit)} by itself:\n${await lastLines(paths.apiLog, 20)}`);
+  return 1;
 }
 
 process.exit(await main());

@@ -1,21 +1,21 @@
 /** `npm run --silent token -- NAME`: prints a bearer token for the local service. */
 import { parseArgs } from 'node:util';
 import { UnsecuredJWT } from 'jose';
-import { localAudience, localIssuer } from './issuer.ts';
-import { complain, print } from './output.ts';
+import { LOCAL_AUDIENCE, LOCAL_ISSUER } from './issuer.ts';
+import { print, printError } from './output.ts';
 
 /** A token whose `sub` is the principal. Unsigned: only the local service takes it. */
 export function localToken(name: string): string {
   return new UnsecuredJWT({})
     .setSubject(name)
-    .setIssuer(localIssuer)
-    .setAudience(localAudience)
+    .setIssuer(LOCAL_ISSUER)
+    .setAudience(LOCAL_AUDIENCE)
     .setIssuedAt()
     .setExpirationTime('12h')
     .encode();
 }
 
-function nameFromArguments(): string | undefined {
+function parseCliOptions(): string | undefined {
   try {
     const { positionals } = parseArgs({ allowPositionals: true });
     const [name, ...more] = positionals;
@@ -26,9 +26,9 @@ function nameFromArguments(): string | undefined {
 }
 
 if (import.meta.main) {
-  const name = nameFromArguments();
+  const name = parseCliOptions();
   if (name === undefined) {
-    complain('usage: npm run --silent token -- NAME    (for example alice or bob)');
+    printError('usage: npm run --silent token -- NAME    (for example alice or bob)');
     process.exitCode = 2;
   } else {
     print(localToken(name));

@@ -4,7 +4,7 @@
  * `--quick` is for trying a bench out: its figures mean little.
  */
 import { parseArgs } from 'node:util';
-import { complain, print } from '../../infra/local/output.ts';
+import { print, printError } from '../../infra/local/output.ts';
 
 /** Ratios and seconds, and what they should be. */
 export interface Outcome {
@@ -68,13 +68,13 @@ function verdict(value: number, goal: Goal): string {
 async function main(): Promise<number> {
   const wished = wishes();
   if (wished === undefined) {
-    complain(usage);
+    printError(usage);
     return 2;
   }
   const figures: Record<string, Outcome['figures']> = {};
   for (const name of wished.names) {
     const bench = await suites[name]?.();
-    const outcomes = await bench?.({ isQuick: wished.quick, progress: complain });
+    const outcomes = await bench?.({ isQuick: wished.quick, progress: printError });
     for (const [title, outcome] of Object.entries(outcomes ?? {})) {
       figures[title] = outcome.figures;
       if (!wished.json) print(asText(title, outcome));

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { createEmptyDatabase } from '../infra/support/empty-database.ts';
 import { copyProject } from '../local/fixtures/project-copy.ts';
 import { urlOf } from '../support/urls.ts';
@@ -70,7 +70,7 @@ test('whoever wants one middleware installs no driver, no AWS SDK and no logger'
 });
 
 test('the oldest Node that package.json names is one that is tested', async () => {
-  const { engines } = JSON.parse(await readFile(join(projectFolder, 'package.json'), 'utf8'));
+  const { engines } = JSON.parse(await readFile(join(PROJECT_FOLDER, 'package.json'), 'utf8'));
   expect(engines).toEqual({ node: `>=${OLDEST.replace('.0.0', '')}` });
 });
 
@@ -125,7 +125,7 @@ async function pack(): Promise<string[]> {
   const project = await copyProject({ modules: 'link' });
   try {
     for (const name of ['tsconfig.json', 'tsconfig.build.json', 'LICENSE', 'README.md']) {
-      await cp(join(projectFolder, name), join(project.folder, name));
+      await cp(join(PROJECT_FOLDER, name), join(project.folder, name));
     }
     const { stdout } = await run(
       'npm',
@@ -146,7 +146,7 @@ async function install(project: string, options: readonly string[]): Promise<voi
 }
 
 async function compile(): Promise<string> {
-  const compiler = join(projectFolder, 'node_modules/typescript/bin/tsc');
+  const compiler = join(PROJECT_FOLDER, 'node_modules/typescript/bin/tsc');
   const { stdout } = await run(process.execPath, [compiler], whole).catch(
     (error: { stdout: string }) => error,
   );

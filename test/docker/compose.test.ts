@@ -13,9 +13,9 @@ import {
 import { expect, onTestFinished, test } from 'vitest';
 import { prepareTable } from '../../infra/local/dynamodb-table.ts';
 import { environment } from '../../infra/local/environment.ts';
-import { images } from '../../infra/local/images.ts';
-import { clusterArguments } from '../../infra/local/postgres.ts';
-import { projectFolder } from '../../infra/local/project.ts';
+import { IMAGES } from '../../infra/local/images.ts';
+import { CLUSTER_ARGUMENTS } from '../../infra/local/postgres.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { dynamodbUrl, tableAt } from '../support/dynamodb.ts';
 import { asWritten, composeFile, deployedTable, schemaErrors } from './fixtures/compose-file.ts';
@@ -34,12 +34,12 @@ test("localstack-compose.yml is a Compose file by the specification's own schema
 
 test('its images are those of infra/local, each with a tag, and LOCALSTACK_IMAGE overrides one', () => {
   expect(each.map(([name, { image }]) => [name, image])).toEqual([
-    ['postgres', images.postgres],
-    ['redis', images.redis],
-    ['localstack', images.localstack],
+    ['postgres', IMAGES.postgres],
+    ['redis', IMAGES.redis],
+    ['localstack', IMAGES.localstack],
   ]);
-  for (const image of Object.values(images)) expect(image).toMatch(/:\d[\w.]*$/);
-  expect(images.localstack).toBe('localstack/localstack:4.14.0');
+  for (const image of Object.values(IMAGES)) expect(image).toMatch(/:\d[\w.]*$/);
+  expect(IMAGES.localstack).toBe('localstack/localstack:4.14.0');
   const other = composeFile({ LOCALSTACK_IMAGE: 'mirror.example/localstack:4.14.0' });
   expect(other.services.localstack.image).toBe('mirror.example/localstack:4.14.0');
 });
@@ -70,12 +70,12 @@ test('each service has a check of its health', () => {
 });
 
 test('Postgres is made as npm start makes it, with room for every pool', () => {
-  expect(services.postgres.environment?.['POSTGRES_INITDB_ARGS']).toBe(clusterArguments.join(' '));
+  expect(services.postgres.environment?.['POSTGRES_INITDB_ARGS']).toBe(CLUSTER_ARGUMENTS.join(' '));
   expect(services.postgres.command?.join(' ')).toContain('max_connections=200');
 });
 
 test('docs/docker.md gives the addresses, the ports and the images of what it starts', () => {
-  const docs = readFileSync(join(projectFolder, 'docs', 'docker.md'), 'utf8');
+  const docs = readFileSync(join(PROJECT_FOLDER, 'docs', 'docker.md'), 'utf8');
   const { POSTGRES_PASSWORD: password, POSTGRES_DB: database } =
     services.postgres.environment ?? {};
   const at = (name: keyof typeof services) => services[name].ports[0]?.replace(/:\d+$/, '');
@@ -84,7 +84,7 @@ test('docs/docker.md gives the addresses, the ports and the images of what it st
   );
   expect(docs).toContain(`REDIS_URL=redis://${at('redis')} `);
   expect(docs).toContain(`DYNAMODB_ENDPOINT=http://${at('localstack')} npm start`);
-  for (const image of Object.values(images)) expect(docs).toContain(`\`${image}\``);
+  for (const image of Object.values(IMAGES)) expect(docs).toContain(`\`${image}\``);
 });
 
 test('nothing is kept in a named volume, and what is mounted is a folder of this project', () => {
@@ -95,12 +95,12 @@ test('nothing is kept in a named volume, and what is mounted is a folder of this
 
 test('LocalStack finds the one hook where it looks for it, as it runs it', () => {
   const [folder = ''] = services.localstack.volumes?.[0]?.split(':') ?? [];
-  const hooks = readdirSync(join(projectFolder, folder));
+  const hooks = readdirSync(join(PROJECT_FOLDER, folder));
   // A second one would let the health check answer before the table is there.
   expect(hooks.map((name) => join(folder, name))).toEqual([HOOK]);
   expect(HOOK).toMatch(/\.sh$/);
-  expect(readFileSync(join(projectFolder, HOOK), 'utf8')).toMatch(/^#!\/bin\/sh\n/);
-  expect(() => accessSync(join(projectFolder, HOOK), constants.X_OK)).not.toThrow();
+  expect(readFileSync(join(PROJECT_FOLDER, HOOK), 'utf8')).toMatch(/^#!\/bin\/sh\n/);
+  expect(() => accessSync(join(PROJECT_FOLDER, HOOK), constants.X_OK)).not.toThrow();
 });
 
 test.skipIf(!endpoint)('the hook makes the table that is deployed, once', async () => {
@@ -137,7 +137,7 @@ async function runHook(table: string): Promise<void> {
   const PATH = `${folder}:${environment().PATH}`;
   const { NODE_COMPILE_CACHE } = environment();
   const env = { PATH, NODE_COMPILE_CACHE, DYNAMODB_ENDPOINT: endpoint, DYNAMODB_TABLE: table };
-  const cwd = join(projectFolder, dirname(HOOK));
+  const cwd = join(PROJECT_FOLDER, dirname(HOOK));
   await promisify(execFile)(`./${basename(HOOK)}`, [], { cwd, env });
 }
 

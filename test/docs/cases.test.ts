@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 
 const CASE = '(?:C\\d{2,3}|(?:core|library|deploy|house) [A-Z]?\\d+)';
 const IN_BRACKETS = new RegExp(`\\(${CASE}(?:, ${CASE})*\\)`, 'g');
@@ -10,7 +10,7 @@ const IN_BRACKETS = new RegExp(`\\(${CASE}(?:, ${CASE})*\\)`, 'g');
 const TITLE =
   /(?:\b(?:test|describe)(?:\.\w+)*|\))\(\s*(['"`])((?:\\.|(?!\1)[^\\\n])+)\1,\s*(?:async\b|\(|\w+ =>|\{)/g;
 
-const folder = join(projectFolder, 'test');
+const folder = join(PROJECT_FOLDER, 'test');
 const sources = readdirSync(folder, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
   .map((name) => ({ name, text: readFileSync(join(folder, name), 'utf8') }));

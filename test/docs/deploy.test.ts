@@ -2,11 +2,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { packagedTemplate } from '../infra/support/package-service.ts';
 import { ofType, type Template } from '../infra/support/template.ts';
 
-const read = (name: string) => readFile(join(projectFolder, name), 'utf8');
+const read = (name: string) => readFile(join(PROJECT_FOLDER, name), 'utf8');
 
 let template: Template;
 let text: string;

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { migrateAll } from '../../functions/operations/migrations.ts';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { allowIamLogins } from '../../shared/postgres/iam-logins.ts';
 import { migrate } from '../../shared/postgres/migrate.ts';
 import { sessionUrl } from '../../shared/service/migration/session-url.ts';
@@ -25,7 +25,7 @@ const OURS = migrationsIn(FOLDERS[0]);
 const THE_SERVICES = migrationsIn(FOLDERS[1]);
 const ALL = [...OURS, ...THE_SERVICES];
 const OWN = {
-  directory: join(projectFolder, FOLDERS[1]),
+  directory: join(PROJECT_FOLDER, FOLDERS[1]),
   migrationsTable: 'service_migrations',
 };
 

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { copyProject } from '../local/fixtures/project-copy.ts';
 import { checkProperties } from './support/check-properties.ts';
@@ -116,7 +116,7 @@ async function planted(right: string | RegExp, wrong: string): Promise<Template>
 }
 
 test('each resource is declared in one file of infra/, or made by serverless for a function or the API', async () => {
-  const folder = join(projectFolder, 'infra');
+  const folder = join(PROJECT_FOLDER, 'infra');
   const files = (await readdir(folder)).filter((name) => name.endsWith('.yml'));
   const declared: string[] = [];
   for (const name of files) {

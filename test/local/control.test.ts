@@ -1,14 +1,14 @@
-import { mkdir, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { askControl } from '../../infra/local/control-client.ts';
-import { type Controlled, startControlServer } from '../../infra/local/control-server.ts';
-import type { Part } from '../../infra/local/services.ts';
+import { sendCommand } from '../../infra/local/control-client.ts';
+import { handleCommand } from '../../infra/local/control-server.ts';
+import type { Service } from '../../infra/local/services.ts';
 import { programResult } from './fixtures/program.ts';
 import { copyProject } from './fixtures/project-copy.ts';
 
 const local = join(import.meta.dirname, '../../infra/local');
-const instance = { pid: 1, state: 'ready', url: 'u', control: 'c', log: 'l' } as const;
 
 test.each([
   [],
@@ -30,58 +30,60 @@ test('the command says how to start the service when nothing runs from the folde
   const refused = { code: 2, stdout: '', stderr: expect.stringContaining('npm start') };
   expect(await ask()).toEqual(refused);
   // Nor when a file says that something does: its socket is dead, though the pid is alive.
-  const stale = { ...instance, pid: process.pid, control: join(copy.folder, 'nobody-listens') };
+  const stale = { pid: process.pid, url: 'u', control: join(copy.folder, 'nobody-listens') };
   await mkdir(join(copy.folder, '.backstop'));
   await writeFile(join(copy.folder, '.backstop/local.json'), JSON.stringify(stale));
   expect(await ask()).toEqual(refused);
 });
 
 test('a server of the developer’s own, or none at all (yet), is not stopped', async () => {
-  const redis: Part = { from: 'environment', url: 'redis://r.example', variable: 'REDIS_URL' };
-  const postgres: Part = { from: 'nowhere', url: undefined, reason: 'it rains' };
-  const dynamodb: Part = { from: 'starting', url: '', settled: new Promise(() => {}) };
+  const redis: Service = { from: 'environment', url: 'redis://r.example', variable: 'REDIS_URL' };
+  const postgres: Service = { from: 'nowhere', url: undefined, reason: 'it rains' };
+  const dynamodb: Service = { from: 'starting', url: '', settled: new Promise(() => {}) };
   const services = { redis, postgres, dynamodb, runDir: '', close: async () => {} };
-  const { path } = await controlServer({ instance, services });
-  expect(await askControl(path, 'POST', '/stop/dynamodb')).toEqual({
-    status: 409,
-    message: 'dynamodb is still starting',
+  const refusals = {
+    'stop dynamodb': 'dynamodb is still starting',
+    'stop redis': 'redis is your own (REDIS_URL): stop it where you started it',
+    'start postgres': 'there is no postgres in this run: it rains',
+    'stop cake': 'unknown command: stop cake',
+  };
+  for (const [line, message] of Object.entries(refusals)) {
+    expect(await handleCommand(line, services)).toEqual({ code: 2, message });
+  }
+  expect(await handleCommand('stop redis', undefined)).toEqual({
+    code: 2,
+    message: 'the services are still starting',
   });
-  expect(await askControl(path, 'POST', '/stop/redis')).toEqual({
-    status: 409,
-    message: 'redis is your own (REDIS_URL): stop it where you started it',
-  });
-  expect(await askControl(path, 'POST', '/start/postgres')).toEqual({
-    status: 409,
-    message: 'there is no postgres in this run: it rains',
-  });
-  expect(await askControl(path, 'POST', '/stop/cake')).toMatchObject({ status: 404 });
 });
 
-test('a stop that fails is reported, and not swallowed', async () => {
+test('one instance at a time is that of a folder, and takes commands on a socket of its owner', async () => {
+  const copy = await copyProject({ modules: 'link' });
+  onTestFinished(copy.remove);
+  const control = join(copy.folder, 'infra/local/control-server.ts');
+  const { takeControl } = (await import(
+    control
+  )) as typeof import('../../infra/local/control-server.ts');
+  const [one, two] = await Promise.all([takeControl('http://one'), takeControl('http://two')]);
+  const [winner, refused] = 'other' in one ? [two, one] : [one, two];
+  if ('other' in winner || !('other' in refused)) throw new Error('two instances, or none');
+  const { other } = refused;
+  expect(other).toMatchObject({ pid: process.pid, url: expect.stringMatching(/^http:/) });
+  expect((await stat(other.control)).mode & 0o777).toBe(0o600);
+
   const fail = () => Promise.reject(new Error('stuck'));
   const server = { url: '', port: 1, pid: 2, origin: '', start: fail, stop: fail, close: fail };
-  const redis: Part = { from: 'local', url: '', server };
-  const services = {
-    redis,
-    postgres: redis,
-    dynamodb: redis,
-    runDir: '',
-    close: async () => {},
-  };
-  const { path } = await controlServer({ instance, services });
-  expect(await askControl(path, 'POST', '/stop/redis')).toEqual({ status: 500, message: 'stuck' });
-});
+  const redis: Service = { from: 'local', url: '', server };
+  const services = { redis, postgres: redis, dynamodb: redis, runDir: '', close: async () => {} };
+  await winner.ready({ databaseUrl: 'postgres://d.example' }, services);
+  expect(await sendCommand(other.control, 'stop redis')).toEqual({ code: 1, message: 'stuck' });
+  const written = join(copy.folder, '.backstop/local.json');
+  expect((await stat(written)).mode & 0o777).toBe(0o600);
+  expect(JSON.parse(await readFile(written, 'utf8'))).toEqual({
+    ...other,
+    databaseUrl: 'postgres://d.example',
+  });
 
-test('only its owner can open the socket, and it answers who runs', async () => {
-  const { path } = await controlServer({ instance });
-  expect((await stat(path)).mode & 0o777).toBe(0o600);
-  expect((await stat(join(path, '..'))).mode & 0o777).toBe(0o700);
-  expect(JSON.parse((await askControl(path, 'GET', '/')).message)).toEqual(instance);
-  expect(await askControl(path, 'POST', '/stop/redis')).toMatchObject({ status: 409 });
+  await winner.close();
+  expect(existsSync(written)).toBe(false);
+  expect(existsSync(other.control)).toBe(false);
 });
-
-async function controlServer(controlled: Controlled) {
-  const server = await startControlServer(() => controlled);
-  onTestFinished(server.close);
-  return server;
-}

@@ -1,22 +1,22 @@
 /** A DynamoDB of a test's own, which takes seconds to start: the long form of service.test.ts and server.test.ts. */
 import { createServer } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { type DynamodbServer, startDynamodb } from '../../infra/local/dynamodb.ts';
+import { startDynamodb } from '../../infra/local/dynamodb.ts';
 import { prepareTable } from '../../infra/local/dynamodb-table.ts';
 import { environment } from '../../infra/local/environment.ts';
 import type { Exit } from '../../infra/local/process.ts';
-import { startedAt } from '../../infra/local/process-table.ts';
 import { createRunFolder, type RunFolder } from '../../infra/local/run-folder.ts';
+import type { Server } from '../../infra/local/server.ts';
 import { startServices } from '../../infra/local/services.ts';
 import { dynamodbUrl, tableAt } from '../support/dynamodb.ts';
-import { until } from './fixtures/wait.ts';
+import { isRunning, until } from './fixtures/wait.ts';
 
 // Once that of the whole run is there, another can be had, and nothing has to be fetched.
 const isHere = (await dynamodbUrl()) !== undefined;
 
 describe.skipIf(!isHere)('a DynamoDB of our own', () => {
   let folder: RunFolder;
-  let server: DynamodbServer;
+  let server: Server;
   // Filled by what a test does to its server; the tests run in any order.
   const exits: Exit[] = [];
   beforeEach(() => void exits.splice(0));
@@ -40,7 +40,7 @@ describe.skipIf(!isHere)('a DynamoDB of our own', () => {
     const { PutItemCommand } = await import('@aws-sdk/client-dynamodb');
     await table.client.send(new PutItemCommand(write));
     await server.stop();
-    expect(startedAt(pid ?? 0)).toBeUndefined();
+    expect(isRunning(pid)).toBe(false);
     await expect(table.get('a')).rejects.toThrow('DynamoDB cannot be reached');
     await server.start();
     expect(server.port).toBe(port);

@@ -3,17 +3,17 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { type PostgresServer, startPostgres } from '../../infra/local/postgres.ts';
+import { startPostgres } from '../../infra/local/postgres.ts';
 import type { Exit } from '../../infra/local/process.ts';
-import { startedAt } from '../../infra/local/process-table.ts';
 import { createRunFolder, isRoot, type RunFolder } from '../../infra/local/run-folder.ts';
+import type { Server } from '../../infra/local/server.ts';
 import { programResult } from './fixtures/program.ts';
 import { addPostgresPackage, copyProject, removeLinks } from './fixtures/project-copy.ts';
-import { until } from './fixtures/wait.ts';
+import { isRunning, until } from './fixtures/wait.ts';
 
 describe('a PostgreSQL of our own', () => {
   let folder: RunFolder;
-  let server: PostgresServer;
+  let server: Server;
   // Filled by what a test does to its server; the tests run in any order.
   const exits: Exit[] = [];
   beforeEach(() => void exits.splice(0));
@@ -54,7 +54,7 @@ describe('a PostgreSQL of our own', () => {
     expect(await log()).toContain('received fast shutdown request');
     expect(await log()).not.toContain('received immediate shutdown request');
     expect(server.pid).toBeUndefined();
-    expect(startedAt(pid ?? 0)).toBeUndefined();
+    expect(isRunning(pid)).toBe(false);
     await expect(connect()).rejects.toThrow(/ECONNREFUSED/);
     await server.start();
     expect(server.port).toBe(port);

@@ -6,15 +6,14 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { fetchDebianPackages } from '../../infra/local/debian-package.ts';
 import { environment } from '../../infra/local/environment.ts';
 import type { Exit } from '../../infra/local/process.ts';
-import { startedAt } from '../../infra/local/process-table.ts';
-import { type RedisServer, startRedis } from '../../infra/local/redis.ts';
-import { findRedis } from '../../infra/local/redis-program.ts';
+import { findRedis, startRedis } from '../../infra/local/redis.ts';
 import { createRunFolder, type RunFolder } from '../../infra/local/run-folder.ts';
-import { until } from './fixtures/wait.ts';
+import type { Server } from '../../infra/local/server.ts';
+import { isRunning, until } from './fixtures/wait.ts';
 
 describe('a Redis of our own', () => {
   let folder: RunFolder;
-  let server: RedisServer;
+  let server: Server;
   // Filled by what a test does to its server; the tests run in any order.
   const exits: Exit[] = [];
   beforeEach(() => void exits.splice(0));
@@ -46,7 +45,7 @@ describe('a Redis of our own', () => {
     const { port, pid } = server;
     await ask((redis) => redis.set('gone', '1'));
     await server.stop();
-    expect(startedAt(pid ?? 0)).toBeUndefined();
+    expect(isRunning(pid)).toBe(false);
     await expect(ask((redis) => redis.ping())).rejects.toThrow();
     await server.start();
     expect(server.port).toBe(port);
@@ -87,17 +86,20 @@ describe('where Redis comes from', () => {
   test('a Redis that is too old is not used, and the reason names it', async () => {
     const folder = await temporaryFolder();
     await script(join(folder, 'redis-server'), 'echo "Redis server v=6.0.16 sha=0:0 bits=64"');
-    const found = await findRedis({ PATH: folder, XDG_CACHE_HOME: folder, HOME: folder }, () => {});
-    expect(found).toEqual({ missing: expect.stringContaining('version 6.0.16, too old') });
-    expect(found).toEqual({ missing: expect.stringContaining('set REDIS_URL') });
+    const found = await findRedis({
+      env: { PATH: folder, XDG_CACHE_HOME: folder, HOME: folder },
+      log: () => {},
+    });
+    expect(found).toEqual({ unavailable: expect.stringContaining('version 6.0.16, too old') });
+    expect(found).toEqual({ unavailable: expect.stringContaining('set REDIS_URL') });
   });
 
   test('a Valkey on PATH is used before a Redis on PATH', async () => {
     const folder = await temporaryFolder();
     await script(join(folder, 'redis-server'), 'echo "Redis server v=7.2.0 sha=0:0"');
     await script(join(folder, 'valkey-server'), 'echo "Valkey server v=8.0.1 sha=0:0"');
-    const found = await findRedis({ PATH: folder }, () => {});
-    expect(found).toMatchObject({ origin: 'Valkey 8.0.1, on PATH' });
+    const found = await findRedis({ env: { PATH: folder }, log: () => {} });
+    expect(found).toMatchObject({ version: 'Valkey 8.0.1', from: 'on PATH' });
   });
 
   test('many fetches at once end with one good folder and no left-overs', async () => {

@@ -19,7 +19,6 @@ async function plan(more: Partial<ServerPlan> = {}): Promise<ServerPlan> {
   return {
     name: 'Listener',
     origin: 'a test',
-    logFile,
     launch: (port) => ({
       command: process.execPath,
       args: ['-e', LISTENER, String(port)],
@@ -31,7 +30,6 @@ async function plan(more: Partial<ServerPlan> = {}): Promise<ServerPlan> {
     ready: /^listening$/m,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGKILL'],
-    remove: async () => {},
     ...more,
   };
 }

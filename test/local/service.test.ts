@@ -1,11 +1,15 @@
 /** What needs a service of `npm start` that runs: one for them all, whose parts each test brings back. */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { askControl, type LocalInstance } from '../../infra/local/control-client.ts';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { type LocalInstance, sendCommand } from '../../infra/local/control-client.ts';
 import { isFree } from '../../infra/local/ports.ts';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { localToken } from '../../infra/local/token.ts';
+import { STORY, type StepResult, tellStory } from '../e2e/story.ts';
 import { dynamodbUrl } from '../support/dynamodb.ts';
 import { type Program, programResult } from './fixtures/program.ts';
 import { copyService, healthOf, NOTHING_LEFT, type ServiceCopy } from './fixtures/service-copy.ts';
@@ -27,20 +31,35 @@ const SHELL = {
   PGREPLICATION: 'database',
   PGBINARY: 'true',
   NODE_ENV: 'production',
+  NODE_USE_ENV_PROXY: '1',
+  NO_PROXY: 'elsewhere.example',
 };
+
+/** What was asked of the proxy that the shell names. */
+const proxied: string[] = [];
+const proxy = createServer((request, response) => {
+  proxied.push(request.url ?? '');
+  response.writeHead(502).end();
+}).on('connect', (request, socket) => {
+  proxied.push(request.url ?? '');
+  socket.end('HTTP/1.1 502 Bad Gateway\r\n\r\n');
+});
 
 let copy: ServiceCopy;
 let start: Program;
-let instance: LocalInstance;
+let instance: LocalInstance & { url: string };
 
 beforeAll(async () => {
-  copy = await copyService(SHELL);
+  await once(proxy.listen(0, '127.0.0.1'), 'listening');
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const names = ['HTTP_PROXY', 'http_proxy', 'HTTPS_PROXY', 'ALL_PROXY', 'all_proxy'];
+  copy = await copyService({ ...SHELL, ...Object.fromEntries(names.map((name) => [name, url])) });
   start = await copy.startReady();
   instance = await copy.localFile();
 });
 
 afterEach(async () => {
-  for (const name of ['redis', 'postgres', 'dynamodb']) await switchPart('start', name);
+  for (const name of ['redis', 'postgres', 'dynamodb']) await stopOrStart('start', name);
   await until('every part is up again', async () => {
     const { status, dependencies } = await healthOf(instance);
     return status === (hasDynamodb ? 'ok' : 'degraded') && dependencies['redis'] === 'up';
@@ -48,8 +67,8 @@ afterEach(async () => {
 });
 
 /** As `npm run local` does, without a process for it. */
-function switchPart(verb: 'stop' | 'start', name: string) {
-  return askControl(instance.control, 'POST', `/${verb}/${name}`);
+function stopOrStart(verb: 'stop' | 'start', name: string) {
+  return sendCommand(instance.control, `${verb} ${name}`);
 }
 
 // In order, by SIGTERM, and nothing is left.
@@ -57,6 +76,7 @@ afterAll(async () => {
   start?.child.kill('SIGTERM');
   const code = await start?.ended;
   const left = copy.left();
+  proxy.close();
   await copy.remove();
   expect([code, left]).toEqual([0, NOTHING_LEFT]);
   expect(await isFree(Number(new URL(instance.url).port))).toBe(true);
@@ -71,7 +91,7 @@ test('the service and the purge reach their own servers with PG variables of ano
 test('npm ci under NODE_ENV=production installs all that npm start needs (C134)', async () => {
   const env = { ...process.env, NODE_ENV: 'production' };
   const args = ['config', 'get', 'omit'];
-  expect(execFileSync('npm', args, { cwd: projectFolder, env, encoding: 'utf8' }).trim()).toBe('');
+  expect(execFileSync('npm', args, { cwd: PROJECT_FOLDER, env, encoding: 'utf8' }).trim()).toBe('');
 });
 
 test('a second start from the same folder is refused, and says where the first is', async () => {
@@ -100,12 +120,12 @@ test('the service is degraded while Redis is stopped, and well when it is starte
 });
 
 test('the service is down while Postgres is stopped, and well when it is started again', async () => {
-  expect(await switchPart('stop', 'postgres')).toMatchObject({
-    status: 200,
+  expect(await stopOrStart('stop', 'postgres')).toMatchObject({
+    code: 0,
     message: expect.stringMatching(/^stopped postgres /),
   });
   expect(await healthOf(instance)).toMatchObject({ status: 'down' });
-  expect((await switchPart('start', 'postgres')).status).toBe(200);
+  expect((await stopOrStart('start', 'postgres')).code).toBe(0);
   await until('it is not down', async () => (await healthOf(instance)).status !== 'down');
 });
 
@@ -120,14 +140,22 @@ test('a server that dies is reported in a line, and the others go on', async () 
   expect(await healthOf(instance)).toMatchObject({ status: 'degraded' });
 });
 
-test('`npm run story` tells its story on it, and everything is as expected', async () => {
-  const { code, stdout } = await programResult(copy.file('story.ts'), ['--json'], {
+describe('the story', () => {
+  const results: StepResult[] = [];
+  beforeAll(() => tellStory(instance, (result) => void results.push(result)));
+
+  test.each(STORY)('the step "$name" ends as expected', ({ name, expected }) => {
+    expect(results.find((result) => result.name === name)).toMatchObject({ seen: expected });
+  });
+});
+
+test('no request to loopback goes through the proxy that the shell names', async () => {
+  const { stdout } = await programResult(copy.file('../../test/e2e/run-story.ts'), ['--json'], {
     env: { ...copy.env, API_URL: undefined },
   });
-  const { ok, url, steps } = JSON.parse(stdout);
-  expect(steps.filter((step: { ok?: boolean }) => step.ok !== true)).toEqual([]);
-  expect(steps).toHaveLength(10);
-  expect({ code, ok, url }).toEqual({ code: 0, ok: true, url: instance.url });
+  expect(JSON.parse(stdout)).toMatchObject({ ok: true, url: instance.url });
+  expect(start.stdout()).toContain("curl -i --noproxy '*' http://127.0.0.1");
+  expect(proxied.filter((url) => /127\.0\.0\.1|localhost/.test(url))).toEqual([]);
 });
 
 test.skipIf(!hasDynamodb)('the DynamoDB of the service listens on loopback alone (C111)', () => {
@@ -155,8 +183,8 @@ test.skipIf(!hasDynamodb)(
     const first = await award(one);
     expect(first).toMatchObject({ status: 201, replayed: null, json: { badges: ['gold'] } });
 
-    expect(await switchPart('stop', 'dynamodb')).toMatchObject({
-      status: 200,
+    expect(await stopOrStart('stop', 'dynamodb')).toMatchObject({
+      code: 0,
       message: expect.stringMatching(/^stopped dynamodb /),
     });
     expect(await healthOf(instance)).toMatchObject({
@@ -168,9 +196,9 @@ test.skipIf(!hasDynamodb)(
       expect(away.json['detail']).toMatch(/^DynamoDB cannot be reached/);
     }
 
-    expect((await switchPart('start', 'dynamodb')).status).toBe(200);
+    expect((await stopOrStart('start', 'dynamodb')).code).toBe(0);
     // From the table and not from Redis, which knows nothing any more.
-    expect((await switchPart('stop', 'redis')).status).toBe(200);
+    expect((await stopOrStart('stop', 'redis')).code).toBe(0);
     expect(await award(one)).toEqual({ ...first, replayed: 'true' });
     expect(await award(two)).toMatchObject({ status: 201, json: { badges: ['gold', 'gold'] } });
   },

@@ -10,7 +10,7 @@ test('a service that is killed when it is ready leaves nothing all the same', as
   const start = await copy.startReady();
   const { port } = new URL((await copy.localFile()).url);
   start.child.kill('SIGKILL');
-  await until('everything is gone', copy.isClean);
+  await copy.seeCleanedUp();
   expect(await isFree(Number(port))).toBe(true);
 });
 
@@ -47,7 +47,11 @@ test('the service says why there is no DynamoDB, and the rest of it is ready', a
 test('`npm run story` on a service that it starts itself finds everything as expected', async () => {
   const copy = await prepare();
   const env = { ...copy.env, API_URL: undefined };
-  const { code, stdout } = await programResult(copy.file('story.ts'), ['--json'], { env });
+  const { code, stdout } = await programResult(
+    copy.file('../../test/e2e/run-story.ts'),
+    ['--json'],
+    { env },
+  );
   const { ok, steps } = JSON.parse(stdout);
   expect(steps.filter((step: { ok?: boolean }) => step.ok !== true)).toEqual([]);
   expect(steps).toHaveLength(10);

@@ -18,7 +18,7 @@ test('a start that is killed as its API starts leaves nothing, and reports a tab
   await until('the API is starting', () => copy.processes().some(isApi));
   const { port } = new URL((await copy.localFile()).url);
   start.child.kill('SIGKILL');
-  await until('everything is gone', copy.isClean);
+  await copy.seeCleanedUp();
   expect(await isFree(Number(port))).toBe(true);
 });
 
@@ -35,8 +35,7 @@ test('a start that is interrupted half-way leaves nothing', async () => {
 
 test('a start that fails says why, ends with 1 and leaves nothing', async () => {
   const copy = await prepare();
-  const env = { ...copy.env, DATABASE_URL: 'postgres://me:secret@127.0.0.1:1/none' };
-  const result = await programResult(copy.file('start.ts'), [], { env });
+  const result = await copy.startInVain();
   expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('ECONNREFUSED') });
   expect(result.stdout + result.stderr).not.toContain('secret');
   expect(copy.left()).toEqual(NOTHING_LEFT);

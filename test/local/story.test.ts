@@ -41,7 +41,7 @@ async function story(env: Record<string, string>, ...args: string[]) {
   const copy = await copyProject({ modules: 'link' });
   onTestFinished(copy.remove);
   const none = { DATABASE_URL: undefined, REDIS_URL: undefined, API_URL: undefined };
-  return programResult(join(copy.folder, 'infra/local/story.ts'), args, {
+  return programResult(join(copy.folder, 'test/e2e/run-story.ts'), args, {
     env: { ...none, ...env },
   });
 }

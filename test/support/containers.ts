@@ -3,10 +3,10 @@
  * `SERVICES=docker`, as it takes a second to load.
  */
 import { GenericContainer, type StartedTestContainer, Wait } from 'testcontainers';
-import { images } from '../../infra/local/images.ts';
-import { clusterArguments, postgresArguments } from '../../infra/local/postgres.ts';
+import { IMAGES } from '../../infra/local/images.ts';
+import { CLUSTER_ARGUMENTS, postgresArguments } from '../../infra/local/postgres.ts';
 import { redisArguments } from '../../infra/local/redis.ts';
-import { type PartName, variableOf } from '../../infra/local/services.ts';
+import { type ServiceName, variableOf } from '../../infra/local/services.ts';
 
 export interface Containers {
   /** The addresses, under the names of the environment variables that say them. */
@@ -22,14 +22,14 @@ interface Plan {
 
 const READY_WITHIN_MS = 120_000;
 
-const PLANS: Readonly<Record<PartName, Plan>> = {
+const PLANS: Readonly<Record<ServiceName, Plan>> = {
   postgres: {
     port: 5432,
     make: () =>
-      new LoopbackContainer(images.postgres)
+      new LoopbackContainer(IMAGES.postgres)
         .withEnvironment({
           POSTGRES_HOST_AUTH_METHOD: 'trust',
-          POSTGRES_INITDB_ARGS: clusterArguments.join(' '),
+          POSTGRES_INITDB_ARGS: CLUSTER_ARGUMENTS.join(' '),
         })
         .withTmpFs({ '/var/lib/postgresql/data': 'rw' })
         .withCommand(['postgres', ...postgresArguments({})])
@@ -40,15 +40,18 @@ const PLANS: Readonly<Record<PartName, Plan>> = {
   redis: {
     port: 6379,
     make: () =>
-      new LoopbackContainer(images.redis)
-        .withCommand(['valkey-server', ...redisArguments('*', 6379)])
+      new LoopbackContainer(IMAGES.redis)
+        .withCommand([
+          'valkey-server',
+          ...redisArguments({ bind: '*', port: '6379', 'protected-mode': 'no' }),
+        ])
         .withWaitStrategy(Wait.forLogMessage(/Ready to accept connections/i)),
     url: (hostPort) => `redis://127.0.0.1:${hostPort}`,
   },
   dynamodb: {
     port: 8000,
     make: () =>
-      new LoopbackContainer(images.dynamodb)
+      new LoopbackContainer(IMAGES.dynamodb)
         .withCommand(['-jar', 'DynamoDBLocal.jar', '-inMemory', '-sharedDb', '-disableTelemetry'])
         // It refuses a request without credentials: it is there.
         .withWaitStrategy(Wait.forHttp('/', 8000).forStatusCode(400)),
@@ -71,7 +74,7 @@ export function onLoopback(bindings: object = {}) {
 }
 
 /** Starts them all at once, and ends those that did when one does not. */
-export async function startContainers(names: readonly PartName[]): Promise<Containers> {
+export async function startContainers(names: readonly ServiceName[]): Promise<Containers> {
   const outcomes = await Promise.allSettled(names.map(startContainer));
   const started = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
   const close = async () => {
@@ -85,12 +88,12 @@ export async function startContainers(names: readonly PartName[]): Promise<Conta
   return { urls: Object.fromEntries(started.map(({ variable, url }) => [variable, url])), close };
 }
 
-async function startContainer(name: PartName) {
+async function startContainer(name: ServiceName) {
   const { port, make, url } = PLANS[name];
   const starting = make().withExposedPorts(port).withStartupTimeout(READY_WITHIN_MS);
   const container: StartedTestContainer = await starting.start().catch((error: Error) => {
     throw new Error(
-      `SERVICES is "docker", and ${images[name]} does not start: ${error.message}. Start a Docker engine on this machine that can have this image, set ${variableOf(name)}, or leave SERVICES out.`,
+      `SERVICES is "docker", and ${IMAGES[name]} does not start: ${error.message}. Start a Docker engine on this machine that can have this image, set ${variableOf(name)}, or leave SERVICES out.`,
       { cause: error },
     );
   });

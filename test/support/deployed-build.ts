@@ -1,5 +1,5 @@
 import type { BuildOptions } from 'esbuild';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { readServerlessYml } from './serverless-yml.ts';
 
 export interface DeployedBuild {
@@ -16,13 +16,20 @@ interface Packaging extends BuildOptions {
   readonly outputFileExtension: string;
 }
 
+interface ServerlessYml {
+  readonly custom: { readonly esbuild: Packaging };
+  readonly params: { readonly default: { readonly minify: boolean } };
+}
+
 export function deployedBuild(): DeployedBuild {
-  const { custom } = readServerlessYml() as { custom: { esbuild: Packaging } };
+  const { custom, params } = readServerlessYml() as ServerlessYml;
   const { exclude, outputFileExtension, external = [], ...options } = custom.esbuild;
   return {
     options: {
       ...options,
-      absWorkingDir: projectFolder,
+      // A parameter: for the debugger it is off.
+      minify: params.default.minify,
+      absWorkingDir: PROJECT_FOLDER,
       external: [...external, ...exclude],
       sourcemap: false,
     },

@@ -12,13 +12,13 @@ import type { TestProject } from 'vitest/node';
 import { migrateAll } from '../../functions/operations/migrations.ts';
 import { environment, forgetPostgresVariables } from '../../infra/local/environment.ts';
 import {
-  type Part,
-  type PartName,
+  type Service,
+  type ServiceName,
   type Services,
   startServices,
 } from '../../infra/local/services.ts';
 import type { Containers } from './containers.ts';
-import { partsInContainers } from './sources.ts';
+import { servicesInContainers } from './sources.ts';
 import { ROLE_PASSWORD, TEMPLATE, urlOf } from './urls.ts';
 
 declare module 'vitest' {
@@ -72,7 +72,7 @@ interface Shared {
 async function startShared(): Promise<Shared> {
   const env = environment();
   if (!env['DATABASE_URL']) forgetPostgresVariables();
-  const containers = await startInContainers(partsInContainers(env));
+  const containers = await startInContainers(servicesInContainers(env));
   try {
     const services = await startServices({ env: { ...env, ...containers.urls } });
     const close = async () => {
@@ -86,13 +86,13 @@ async function startShared(): Promise<Shared> {
   }
 }
 
-async function startInContainers(names: readonly PartName[]): Promise<Containers> {
+async function startInContainers(names: readonly ServiceName[]): Promise<Containers> {
   if (names.length === 0) return { urls: {}, close: async () => {} };
   const { startContainers } = await import('./containers.ts');
   return startContainers(names);
 }
 
-async function sayWhyNot(dynamodb: Part, file: string): Promise<void> {
+async function sayWhyNot(dynamodb: Service, file: string): Promise<void> {
   const part = dynamodb.from === 'starting' ? await dynamodb.settled : dynamodb;
   // At the end of a run that did not wait for it the folder may be gone: so is whoever would read it.
   if (part.from === 'nowhere') await writeFile(file, part.reason).catch(() => {});

@@ -1,6 +1,6 @@
 /** A real pgbouncer in transaction mode before a database, from the distribution's own package. */
 import { existsSync, writeFileSync } from 'node:fs';
-import { chown, cp, rm } from 'node:fs/promises';
+import { chown, cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { cacheFolder } from '../../infra/local/cache-folder.ts';
@@ -32,7 +32,6 @@ export async function startPgbouncer(targetUrl: string): Promise<string> {
   const server = await startServer({
     name: 'pgbouncer',
     origin: debianOrigin(debianRelease() as string),
-    logFile: join(folder, 'pgbouncer.log'),
     launch: (port) => {
       const config = join(folder, 'pgbouncer.ini');
       writeFileSync(config, configurationOf(targetUrl, port));
@@ -40,7 +39,7 @@ export async function startPgbouncer(targetUrl: string): Promise<string> {
         command: join(root, 'usr', 'sbin', 'pgbouncer'),
         args: [config],
         env: {
-          ...serverEnvironment(folder, environment().PATH ?? ''),
+          ...serverEnvironment(folder, environment()),
           LD_LIBRARY_PATH: libraryPath(root),
         },
         cwd: folder,
@@ -52,7 +51,6 @@ export async function startPgbouncer(targetUrl: string): Promise<string> {
     ready: /process up/,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGTERM'],
-    remove: () => rm(folder, { recursive: true, force: true }),
   });
   onTestFinished(async () => {
     await server.close();

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DEFAULT_SCHEMA, load, Type } from 'js-yaml';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 
 /** `!Ref` and the like mean nothing to a reader of the service's own settings. */
 const TAGS = (['scalar', 'sequence', 'mapping'] as const).map(
@@ -14,5 +14,5 @@ export function parseServerlessYml(text: string): unknown {
 
 /** The project's own, with its variables as they stand there. */
 export function readServerlessYml(): unknown {
-  return parseServerlessYml(readFileSync(join(projectFolder, 'serverless.yml'), 'utf8'));
+  return parseServerlessYml(readFileSync(join(PROJECT_FOLDER, 'serverless.yml'), 'utf8'));
 }

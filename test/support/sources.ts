@@ -1,5 +1,5 @@
 import type { Environment } from '../../infra/local/environment.ts';
-import { type PartName, partNames, variableOf } from '../../infra/local/services.ts';
+import { SERVICE_NAMES, type ServiceName, variableOf } from '../../infra/local/services.ts';
 
 /**
  * The shared servers that this run takes from containers: with `SERVICES=docker` each one that
@@ -7,7 +7,7 @@ import { type PartName, partNames, variableOf } from '../../infra/local/services
  *
  * @throws when SERVICES says anything else.
  */
-export function partsInContainers(env: Environment): readonly PartName[] {
+export function servicesInContainers(env: Environment): readonly ServiceName[] {
   const { SERVICES: services = '' } = env;
   if (services === '') return [];
   if (services !== 'docker') {
@@ -15,5 +15,5 @@ export function partsInContainers(env: Environment): readonly PartName[] {
       `SERVICES is "${services}": the tests know the servers of this machine and those in containers. Set it to "docker", or leave it out for those of this machine.`,
     );
   }
-  return partNames.filter((name) => (env[variableOf(name)] ?? '') === '');
+  return SERVICE_NAMES.filter((name) => (env[variableOf(name)] ?? '') === '');
 }

@@ -5,7 +5,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { expect, test } from 'vitest';
-import { projectFolder } from '../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 
 interface Room {
   /** Rooms, besides itself. */
@@ -94,7 +94,7 @@ const MAY_IMPORT: Readonly<Record<string, Room>> = {
 /** Anybody's, since what stands behind them is the room's own business. */
 const isFace = (file: string) => /^shared\/(?:\w+\/)?index\.ts$/.test(file);
 
-const FILES = globSync('{shared,functions,infra}/**/*.ts', { cwd: projectFolder }).map((file) =>
+const FILES = globSync('{shared,functions,infra}/**/*.ts', { cwd: PROJECT_FOLDER }).map((file) =>
   file.replaceAll('\\', '/'),
 );
 
@@ -104,12 +104,12 @@ const IMPORT = /(?:\bfrom|\bimport)\s*\(?\s*'([^'\n]+)'/g;
 function importsOf(file: string, text: string): string[] {
   return [...text.matchAll(IMPORT)].map(([, target = '']) =>
     target.startsWith('.')
-      ? relative(projectFolder, join(projectFolder, dirname(file), target)).replaceAll('\\', '/')
+      ? relative(PROJECT_FOLDER, join(PROJECT_FOLDER, dirname(file), target)).replaceAll('\\', '/')
       : target,
   );
 }
 
-const textOf = (file: string) => readFileSync(join(projectFolder, file), 'utf8');
+const textOf = (file: string) => readFileSync(join(PROJECT_FOLDER, file), 'utf8');
 
 function roomOf(file: string): string {
   const rooms = Object.keys(MAY_IMPORT).filter((room) => file.startsWith(`${room}/`));

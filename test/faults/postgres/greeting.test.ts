@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
 import { startPostgres } from '../../../infra/local/postgres.ts';
-import { projectFolder } from '../../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../../infra/local/project.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
 import { markerStore, migrate } from '../../../shared/postgres/index.ts';
 import { acquire } from '../../../shared/postgres/pool.ts';
@@ -138,7 +138,7 @@ describe('an unfit role', () => {
 
   test('the statements in docs/database.md make a role of one’s own fit (library S8)', async () => {
     await db.sql('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC');
-    const docs = readFileSync(join(projectFolder, 'docs/database.md'), 'utf8');
+    const docs = readFileSync(join(PROJECT_FOLDER, 'docs/database.md'), 'utf8');
     const blocks = [...docs.matchAll(/```sql\n([^`]*)```/g)].map(([, sql]) => sql as string);
     expect(blocks).toHaveLength(2);
     for (const sql of blocks) await db.sql(sql.replaceAll(/\bapp\b/g, role));

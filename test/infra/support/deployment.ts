@@ -1,17 +1,17 @@
 import { readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { vi } from 'vitest';
-import { projectFolder } from '../../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../../infra/local/project.ts';
 import { serveHttp } from './http-server.ts';
 
 /** The library's, and the service's own. */
 export const FOLDERS = ['shared/postgres/migrations', 'functions/migrations'] as const;
 
-export const LIBRARY = join(projectFolder, FOLDERS[0]);
+export const LIBRARY = join(PROJECT_FOLDER, FOLDERS[0]);
 
 /** The migrations in a folder of the project, in order. */
 export function migrationsIn(folder: string): string[] {
-  return readdirSync(join(projectFolder, folder))
+  return readdirSync(join(PROJECT_FOLDER, folder))
     .map((file) => basename(file, '.sql'))
     .sort();
 }
