@@ -5,8 +5,8 @@ import { startPostgres } from '../../infra/local/postgres.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { migrate } from '../../shared/postgres/index.ts';
 import { createService } from '../../shared/service/index.ts';
-import { DONE } from '../support/probe.ts';
 import { newKey, send } from '../support/requests.ts';
+import { DONE } from '../support/test-handler.ts';
 import { urlOf } from '../support/urls.ts';
 
 /** Roles belong to a server, so this one is the test's own. */

@@ -42,7 +42,7 @@ async function newRequest(body: unknown = { n: 1 }) {
 type Work = (tx: RecordTx, principal: string) => Promise<HttpResponse>;
 
 /** One execution environment with a record function around any work. */
-function recordProbe(work: Work, leaseMs = 30_000, url = db.apiUrl): Handler {
+function recordHandler(work: Work, leaseMs = 30_000, url = db.apiUrl): Handler {
   const service = testService(
     { apiUrl: url },
     { BACKSTOP_LEASE_MS: String(leaseMs), BACKSTOP_LEASE_RENEWAL: 'on' },
@@ -107,10 +107,10 @@ test('a request whose owner died after its claim is 409 until the lease passes, 
   const dying = gated('dead');
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
-  void recordProbe(dying.work, 30_000, proxy.url)(httpEvent(request), lambdaContext(6000));
+  void recordHandler(dying.work, 30_000, proxy.url)(httpEvent(request), lambdaContext(6000));
   await dying.isInside;
   await proxy.refuse(); // And it is never heard of again.
-  const handler = recordProbe(taking('second'));
+  const handler = recordHandler(taking('second'));
   const busy = await send(handler, request);
   expect([busy.status, busy.code, busy.headers['retry-after']]).toEqual([409, 'ABORTED', '2']);
   await expireLease(request.principal);
@@ -123,12 +123,12 @@ test('a request whose owner died after its claim is 409 until the lease passes, 
 test('a missing lease means locked, and never abandoned (C03)', async () => {
   const request = await newRequest();
   const owner = gated('owner');
-  const answering = send(recordProbe(owner.work), request);
+  const answering = send(recordHandler(owner.work), request);
   await owner.isInside;
   await db.sql('UPDATE idempotency_records SET lease_expires_at = NULL WHERE account_id = $1', [
     request.principal,
   ]);
-  const busy = await send(recordProbe(taking('thief')), request);
+  const busy = await send(recordHandler(taking('thief')), request);
   expect([busy.code, busy.headers['retry-after']]).toEqual(['ABORTED', '1']);
   owner.open();
   expect((await answering).text).toBe('owner');
@@ -139,7 +139,7 @@ test('one of two thieves at once wins, and the other is told that the key is tak
   const request = await newRequest();
   const dead = await openSession(db.adminUrl);
   const first = gated('dead');
-  void send(recordProbe(first.work), request);
+  void send(recordHandler(first.work), request);
   await first.isInside;
   await expireLease(request.principal);
   await dead.query('BEGIN');
@@ -147,7 +147,7 @@ test('one of two thieves at once wins, and the other is told that the key is tak
     request.principal,
   ]);
   const thief = gated('thief');
-  const thieves = [1, 2].map(() => send(recordProbe(thief.work), request));
+  const thieves = [1, 2].map(() => send(recordHandler(thief.work), request));
   await seenBlocked(db, 2);
   await dead.query('COMMIT');
   await thief.isInside;
@@ -171,10 +171,10 @@ test.each([
     if (error) throw error;
     return response;
   };
-  const late = send(recordProbe(work), request);
+  const late = send(recordHandler(work), request);
   await owner.isInside;
   await expireLease(request.principal);
-  expect((await send(recordProbe(taking('thief')), request)).text).toBe('thief');
+  expect((await send(recordHandler(taking('thief')), request)).text).toBe('thief');
   const stolen = await rowOf(request.principal);
   owner.open();
   const answer = await late;
@@ -182,17 +182,17 @@ test.each([
   else expect([answer.text, answer.headers['idempotency-replayed']]).toEqual(['thief', 'true']);
   expect(await rowOf(request.principal)).toEqual(stolen);
   expect(await coinsOf(request.principal)).toBe(999);
-  expect((await send(recordProbe(taking('third')), request)).text).toBe('thief');
+  expect((await send(recordHandler(taking('third')), request)).text).toBe('thief');
 });
 
 test('an overtaken owner that meets a thief still running is 409, and only the thief takes effect', async () => {
   const request = await newRequest();
   const owner = gated('owner');
-  const late = send(recordProbe(owner.work), request);
+  const late = send(recordHandler(owner.work), request);
   await owner.isInside;
   await expireLease(request.principal);
   const thief = gated('thief');
-  const stealing = send(recordProbe(thief.work), request);
+  const stealing = send(recordHandler(thief.work), request);
   await thief.isInside;
   owner.open();
   expect((await late).code).toBe('ABORTED');
@@ -210,7 +210,7 @@ test('a long mutation renews its lease, and keeps it (C11)', async () => {
     await tx.renewLease();
     return renewed.work(tx, principal);
   };
-  const running = send(recordProbe(work), request);
+  const running = send(recordHandler(work), request);
   await owner.isInside;
   await expireLease(request.principal);
   const expired = await rowOf(request.principal);
@@ -219,7 +219,7 @@ test('a long mutation renews its lease, and keeps it (C11)', async () => {
   const live = await rowOf(request.principal);
   expect([expired?.isLive, live?.isLive]).toEqual([false, true]);
   expect([live?.owner, live?.created]).toEqual([expired?.owner, expired?.created]);
-  expect((await send(recordProbe(taking('thief')), request)).code).toBe('ABORTED');
+  expect((await send(recordHandler(taking('thief')), request)).code).toBe('ABORTED');
   renewed.open();
   expect((await running).text).toBe('renewed');
 });
@@ -234,10 +234,10 @@ test('a renewal after a take-over stops the work, and the thief is the one that 
     isStopped = false;
     return response;
   };
-  const running = send(recordProbe(work), request);
+  const running = send(recordHandler(work), request);
   await owner.isInside;
   await expireLease(request.principal);
-  await send(recordProbe(taking('thief')), request);
+  await send(recordHandler(taking('thief')), request);
   owner.open();
   expect((await running).text).toBe('thief');
   expect([isStopped, await coinsOf(request.principal)]).toEqual([true, 999]);
@@ -246,10 +246,10 @@ test('a renewal after a take-over stops the work, and the thief is the one that 
 test('another request under the key never steals, however old the lease', async () => {
   const request = await newRequest();
   const owner = gated('owner');
-  void send(recordProbe(owner.work), request);
+  void send(recordHandler(owner.work), request);
   await owner.isInside;
   await expireLease(request.principal);
-  const other = await send(recordProbe(taking('other')), { ...request, body: { n: 2 } });
+  const other = await send(recordHandler(taking('other')), { ...request, body: { n: 2 } });
   expect([other.status, other.code]).toEqual([422, 'KEY_REUSED']);
   owner.open();
 });
@@ -257,29 +257,29 @@ test('another request under the key never steals, however old the lease', async 
 test('an abandoned claim of another fingerprint version is stolen, and a live one is not (core 20)', async () => {
   const request = await newRequest();
   const owner = gated('owner');
-  const late = send(recordProbe(owner.work), request);
+  const late = send(recordHandler(owner.work), request);
   await owner.isInside;
   await db.sql(`UPDATE idempotency_records SET fingerprint = '0:older' WHERE account_id = $1`, [
     request.principal,
   ]);
-  const live = await send(recordProbe(taking('thief')), request);
+  const live = await send(recordHandler(taking('thief')), request);
   expect([live.code, live.headers['retry-after']]).toEqual(['ABORTED', '2']);
   await expireLease(request.principal);
-  expect((await send(recordProbe(taking('thief')), request)).text).toBe('thief');
+  expect((await send(recordHandler(taking('thief')), request)).text).toBe('thief');
   owner.open();
   expect((await late).text).toBe('thief');
-  const replay = await send(recordProbe(taking('third')), request);
+  const replay = await send(recordHandler(taking('third')), request);
   expect([replay.text, await coinsOf(request.principal)]).toEqual(['thief', 999]);
   // What it had completed under another version stays closed.
   await db.sql(`UPDATE idempotency_records SET fingerprint = '0:older' WHERE account_id = $1`, [
     request.principal,
   ]);
-  expect((await send(recordProbe(taking('fourth')), request)).code).toBe('ALREADY_EXISTS');
+  expect((await send(recordHandler(taking('fourth')), request)).code).toBe('ALREADY_EXISTS');
 });
 
 test('a replay takes no lock, and answers while the row is locked', async () => {
   const request = await newRequest();
-  const handler = recordProbe(taking('first'));
+  const handler = recordHandler(taking('first'));
   await send(handler, request);
   const locker = await openSession(db.adminUrl);
   await locker.query('BEGIN');
@@ -291,7 +291,7 @@ test('a replay takes no lock, and answers while the row is locked', async () => 
 
 test('a record past its retention and not yet purged still answers', async () => {
   const request = await newRequest();
-  const handler = recordProbe(taking('first'));
+  const handler = recordHandler(taking('first'));
   await send(handler, request);
   await db.sql(
     `UPDATE idempotency_records SET completed_at = now() - interval '3 days', created_at = now() - interval '3 days' WHERE account_id = $1`,
@@ -310,11 +310,11 @@ test('a process clock that is minutes off decides nothing about a lease (C61)', 
   for (const skewMs of [180_000, -180_000]) {
     const request = await newRequest();
     const owner = gated('owner');
-    const answering = send(recordProbe(owner.work), request);
+    const answering = send(recordHandler(owner.work), request);
     await owner.isInside;
     const clock = vi.spyOn(Date, 'now').mockImplementation(() => realNow() + skewMs);
     try {
-      expect((await send(recordProbe(taking('thief')), request)).code).toBe('ABORTED');
+      expect((await send(recordHandler(taking('thief')), request)).code).toBe('ABORTED');
     } finally {
       clock.mockRestore();
     }
@@ -328,7 +328,7 @@ test('a transaction that is tried again as a whole keeps its token, and never me
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
   const lost = proxy.dropBefore('UPDATE players');
-  const handler = recordProbe(taking('first'), 30_000, proxy.url);
+  const handler = recordHandler(taking('first'), 30_000, proxy.url);
   const answer = await send(handler, request);
   await lost;
   expect([answer.status, answer.text]).toEqual([201, 'first']);
@@ -339,7 +339,7 @@ test('a lost answer to COMMIT is looked up by the owner in the record (C65)', as
   const request = await newRequest();
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
-  const handler = recordProbe(taking('first'), 30_000, proxy.url);
+  const handler = recordHandler(taking('first'), 30_000, proxy.url);
   const lost = proxy.dropAfter('COMMIT\0');
   const answer = await send(handler, request);
   await lost;
@@ -356,7 +356,7 @@ test('a body of any characters or bytes is repeated as it was', async () => {
     ['x'.repeat(200_000), false],
   ] as const) {
     const request = await newRequest();
-    const handler = recordProbe(async () => ({ statusCode: 200, body, isBase64Encoded }));
+    const handler = recordHandler(async () => ({ statusCode: 200, body, isBase64Encoded }));
     await send(handler, request);
     const replay = await handler(httpEvent(request), lambdaContext());
     expect([replay.body === body, replay.isBase64Encoded]).toEqual([true, isBase64Encoded]);

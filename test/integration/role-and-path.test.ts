@@ -9,9 +9,9 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../support/database.ts';
-import { probe, STORES, takeCoin } from '../support/probe.ts';
 import { newKey, send } from '../support/requests.ts';
 import { testService } from '../support/service.ts';
+import { STORES, takeCoin, testHandler } from '../support/test-handler.ts';
 
 let db: TestDatabase;
 const tenant = `tenant_${newKey().replaceAll('-', '')}`;
@@ -54,7 +54,7 @@ describe.each(STORES)('a work that changes its path or role, %s (C129)', (store)
         await tx.query(`INSERT INTO ${tenant}.notes VALUES ('a note')`);
         return { statusCode: 201, body: 'noted' };
       };
-      const handler = probe(service, work, store);
+      const handler = testHandler(service, work, store);
       const request = { principal: `p-${newKey()}`, key: newKey(), body: {} };
       await seedPlayer(db, request.principal);
       const first = await send(handler, request);

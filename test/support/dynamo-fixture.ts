@@ -28,7 +28,7 @@ export interface DynamoFixture {
   readonly award: Handler;
   readonly list: Handler;
   /** A protected handler around any work, for what the real one never does. */
-  probe(
+  testHandler(
     work: (
       table: TableReader,
       principal: string,
@@ -72,7 +72,7 @@ export async function openDynamoFixture(
     service,
     award: usual.mutation(awardBadge),
     list: usual.query(getBadges),
-    probe: (work, on = usual) =>
+    testHandler: (work, on = usual) =>
       on.mutation({
         name: 'probe',
         body: z.unknown(),

@@ -9,9 +9,9 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { inTime } from '../../support/patience.ts';
-import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { lambdaContext, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { DONE, takeCoin, testHandler } from '../../support/test-handler.ts';
 import { seenBlocked } from '../../support/waiting.ts';
 
 let db: TestDatabase;
@@ -43,7 +43,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a used key outranks all that is sent behind it, and none of that runs', async () => {
       const request = await newRequest();
-      const handler = probe(service(), async (tx, principal) => {
+      const handler = testHandler(service(), async (tx, principal) => {
         const sent = [
           tx.query(`SELECT nextval('runs')`),
           tx.query('UPDATE players SET coins = 0 WHERE user_id = $1', [principal]),
@@ -51,7 +51,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
         await Promise.allSettled(sent);
         throw new Error('what the work makes of the answers it never got');
       });
-      await send(probe(service(), takeCoin), request);
+      await send(testHandler(service(), takeCoin), request);
       const [before] = await db.sql<{ last_value: string }>(
         'SELECT last_value, is_called FROM runs',
       );
@@ -71,7 +71,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the key is used up when the owner that was waited for commits (C47)', async () => {
       const request = await newRequest();
       const owner = await holdClaim(request);
-      const waiting = send(probe(service(), takeCoin), request);
+      const waiting = send(testHandler(service(), takeCoin), request);
       await seenBlocked(db);
       await owner.query('COMMIT');
       expect((await waiting).code).toBe('ALREADY_EXISTS');
@@ -81,7 +81,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the claim is ours when the owner that was waited for rolls back (C47)', async () => {
       const request = await newRequest();
       const owner = await holdClaim(request);
-      const waiting = send(probe(service(), takeCoin), request);
+      const waiting = send(testHandler(service(), takeCoin), request);
       await seenBlocked(db);
       await owner.query('ROLLBACK');
       expect((await waiting).status).toBe(200);
@@ -91,7 +91,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the claim is ours when the owner that was waited for dies (C10)', async () => {
       const request = await newRequest();
       await holdClaim(request);
-      const waiting = send(probe(service(), takeCoin), request);
+      const waiting = send(testHandler(service(), takeCoin), request);
       const [blocked] = await seenBlocked(db);
       await db.sql('SELECT pg_terminate_backend($1)', [blocked?.blockers[0]]);
       expect((await waiting).status).toBe(200);
@@ -101,7 +101,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the wait for the owner ends at the deadline, as ABORTED', async () => {
       const request = await newRequest();
       await holdClaim(request);
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const answer = await inTime(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
@@ -116,7 +116,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const other = await openSession(db.adminUrl);
       await other.query('BEGIN');
       await other.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [request.principal]);
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const answer = await inTime(() => send(handler, request, lambdaContext(2000)));
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
         409,
@@ -128,13 +128,13 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a claim waits for a purge that holds its row, and claims anew once the row is gone (C49)', async () => {
       const request = await newRequest();
-      await send(probe(service(), takeCoin), request);
+      await send(testHandler(service(), takeCoin), request);
       const purge = await openSession(db.purgeUrl);
       await purge.query('BEGIN');
       await purge.query('DELETE FROM player_mutation_idempotency WHERE user_id = $1', [
         request.principal,
       ]);
-      const waiting = send(probe(service(), takeCoin), request);
+      const waiting = send(testHandler(service(), takeCoin), request);
       await seenBlocked(db);
       await purge.query('COMMIT');
       expect((await waiting).status).toBe(200);
@@ -143,13 +143,13 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a purge that rolls back leaves the key used up', async () => {
       const request = await newRequest();
-      await send(probe(service(), takeCoin), request);
+      await send(testHandler(service(), takeCoin), request);
       const purge = await openSession(db.purgeUrl);
       await purge.query('BEGIN');
       await purge.query('DELETE FROM player_mutation_idempotency WHERE user_id = $1', [
         request.principal,
       ]);
-      const waiting = send(probe(service(), takeCoin), request);
+      const waiting = send(testHandler(service(), takeCoin), request);
       await seenBlocked(db);
       await purge.query('ROLLBACK');
       expect((await waiting).code).toBe('ALREADY_EXISTS');
@@ -163,7 +163,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
           const request = await newRequest();
           let lockTimeout = '';
           const answer = await send(
-            probe(service(), async (tx, principal) => {
+            testHandler(service(), async (tx, principal) => {
               const { rows } = await tx.query<{ lock_timeout: string }>('SHOW lock_timeout');
               lockTimeout = rows[0]?.lock_timeout ?? '';
               return takeCoin(tx, principal);
@@ -184,7 +184,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a query that the work sends and does not wait for is in the transaction (C84)', async () => {
       const request = await newRequest();
-      const handler = probe(service(), async (tx, principal) => {
+      const handler = testHandler(service(), async (tx, principal) => {
         void takeCoin(tx, principal);
         return DONE;
       });
@@ -195,7 +195,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('a query after the work has settled is refused, and not run by itself', async () => {
       const request = await newRequest();
       let late: (() => Promise<unknown>) | undefined;
-      const handler = probe(service(), async (tx, principal) => {
+      const handler = testHandler(service(), async (tx, principal) => {
         late = () => takeCoin(tx, principal);
         return takeCoin(tx, principal);
       });
@@ -207,7 +207,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('an error that the work swallowed is not a success, since the tag says ROLLBACK', async () => {
       const request = await newRequest();
       let isBroken = true;
-      const handler = probe(service(), async (tx, principal) => {
+      const handler = testHandler(service(), async (tx, principal) => {
         await takeCoin(tx, principal);
         if (isBroken) await tx.query('SELECT 1 / 0').catch(() => {});
         return DONE;
@@ -221,7 +221,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('an error that the work swallowed and refused over is kept as a refusal', async () => {
       const request = await newRequest();
-      const handler = probe(service(), async (tx, principal) => {
+      const handler = testHandler(service(), async (tx, principal) => {
         await takeCoin(tx, principal);
         await tx.query('SELECT 1 / 0').catch(() => {});
         return { statusCode: 409, body: 'no' };

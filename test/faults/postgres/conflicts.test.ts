@@ -12,9 +12,9 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { PATIENT } from '../../support/patience.ts';
-import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { DONE, takeCoin, testHandler } from '../../support/test-handler.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 
 let db: TestDatabase;
@@ -78,7 +78,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('a swap whose version moved is read again, and both changes stand (C66)', async () => {
       const principal = await newPlayer();
       let reads = 0;
-      const handler = probe(service(), async (tx) =>
+      const handler = testHandler(service(), async (tx) =>
         compareAndSwap(tx, async () => {
           const { rows } = await tx.query<{ coins: string; data_version: string }>(
             'SELECT coins, data_version FROM players WHERE user_id = $1',
@@ -107,7 +107,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('a swap that never wins is CONTENTION, and leaves no trace', async () => {
       const principal = await newPlayer();
       let tries = 0;
-      const handler = probe(service(), (tx) =>
+      const handler = testHandler(service(), (tx) =>
         compareAndSwap(tx, async (): Promise<HttpResponse | typeof STALE> => {
           tries++;
           await takeCoin(tx, principal);
@@ -127,7 +127,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('the victim of a deadlock runs again as a whole, step 0 included', async () => {
       const [one, two] = [await newPlayer(), await newPlayer()];
-      const handler = probe(service(), async (tx) => {
+      const handler = testHandler(service(), async (tx) => {
         await takeCoin(tx, one);
         return takeCoin(tx, two);
       });
@@ -151,7 +151,11 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const other = await openSession(db.adminUrl);
       await other.query('BEGIN');
       await other.query('SELECT FROM players WHERE user_id = $1 FOR UPDATE', [principal]);
-      const answering = send(probe(service(), takeCoin), { principal, key: newKey(), body: {} });
+      const answering = send(testHandler(service(), takeCoin), {
+        principal,
+        key: newKey(),
+        body: {},
+      });
       const [blocked] = await seenBlocked(db);
       await db.sql('SELECT pg_terminate_backend($1)', [blocked?.pid]);
       await eventually(
@@ -166,7 +170,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('the same client serves the next request after a failed mutation (C51)', async () => {
       const principal = await newPlayer();
       const single = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
-      const pidOf = probe(single, async (tx) => ({
+      const pidOf = testHandler(single, async (tx) => ({
         statusCode: 200,
         body: String((await tx.query('SELECT pg_backend_pid() AS pid')).rows[0]?.pid),
       }));
@@ -175,7 +179,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       expect(
         (
           await send(
-            probe(single, (tx) => tx.query('SELECT 1 / 0') as never),
+            testHandler(single, (tx) => tx.query('SELECT 1 / 0') as never),
             sent(),
           )
         ).code,
@@ -186,7 +190,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('the next request is answered when backends were killed between two invocations (C54)', async () => {
       const principal = await newPlayer();
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       expect((await send(handler, { principal, key: newKey(), body: {} })).status).toBe(200);
       await db.sql(
         `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'backstop_api' AND datname = current_database()`,
@@ -201,7 +205,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
         `CREATE TABLE IF NOT EXISTS deferred (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)`,
       );
       await db.sql('GRANT INSERT, SELECT ON deferred TO backstop_api');
-      const handler = probe(service(), async (tx) => {
+      const handler = testHandler(service(), async (tx) => {
         await tx.query('INSERT INTO deferred VALUES (1), (1)');
         return DONE;
       });
@@ -215,7 +219,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       await expect(connecting).rejects.toThrow(
         /statement_timeout is 0.*ALTER ROLE "\w+" SET statement_timeout/,
       );
-      const answer = await send(probe(unlimited, takeCoin), {
+      const answer = await send(testHandler(unlimited, takeCoin), {
         principal: 'p',
         key: newKey(),
         body: {},

@@ -26,10 +26,10 @@ import {
 } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
 import { inTime } from '../../support/patience.ts';
-import { probe, takeCoin } from '../../support/probe.ts';
 import { lambdaContext, newKey, send } from '../../support/requests.ts';
 import { rewritingProxy } from '../../support/rewriting-proxy.ts';
 import { testService } from '../../support/service.ts';
+import { takeCoin, testHandler } from '../../support/test-handler.ts';
 import { urlOf } from '../../support/urls.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 
@@ -75,7 +75,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a COMMIT whose answer is lost is looked up, and was a success (C65)', async () => {
       const request = await newRequest();
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const lost = proxy.dropAfter(COMMIT);
       const answer = await send(handler, request);
       await lost;
@@ -90,7 +90,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('a COMMIT that is lost itself is looked up, was an abort, and the whole runs again', async () => {
       const request = await newRequest();
       const lost = proxy.dropBefore(COMMIT);
-      const answer = await send(probe(service(), takeCoin), request);
+      const answer = await send(testHandler(service(), takeCoin), request);
       await lost;
       expect(answer.status).toBe(200);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
@@ -98,7 +98,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a lost COMMIT is 503 OUTCOME_UNKNOWN when nobody can be asked, and the retry is safe (C65)', async () => {
       const request = await newRequest();
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const lost = proxy.dropAfter(COMMIT).then(() => proxy.refuse());
       const answer = await send(handler, request, lambdaContext(5000));
       await lost;
@@ -111,7 +111,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     });
 
     test('a COMMIT that is never answered is looked up on another connection when the time is up', async () => {
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const answer = await inTime(async () => {
         const request = await newRequest();
         const lost = proxy.dropAfter(COMMIT, 'silence');
@@ -130,7 +130,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       await holder.query('BEGIN');
       await holder.query('SELECT pg_advisory_xact_lock(42)');
       const asked = proxy.count('pg_xact_status');
-      const answering = send(probe(service(), takeCoin), request, lambdaContext(20_000));
+      const answering = send(testHandler(service(), takeCoin), request, lambdaContext(20_000));
       await seenBlocked(db);
       proxy.reset();
       await eventually(async () => asked() >= 2, 'the fate asked for twice');
@@ -147,7 +147,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
         request.principal,
         `IF nextval('kills') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF`,
       );
-      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      expect((await send(testHandler(service(), takeCoin), request)).status).toBe(200);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
@@ -159,14 +159,14 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
         request.principal,
         `IF nextval('${failures}') = 1 THEN RAISE EXCEPTION 'collided' USING ERRCODE = '40001'; END IF`,
       );
-      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      expect((await send(testHandler(service(), takeCoin), request)).status).toBe(200);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
     test('a statement that is cancelled at COMMIT leaves no effect and an unused key (C145)', async () => {
       const request = await newRequest();
       await atCommit(request.principal, `RAISE EXCEPTION 'late' USING ERRCODE = '57014'`);
-      const answer = await send(probe(service(), takeCoin), request);
+      const answer = await send(testHandler(service(), takeCoin), request);
       expect([answer.status, answer.code]).toEqual([409, 'CONTENTION']);
       expect(await markersOf(db, request.principal)).toEqual([]);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 1000, version: 1 });
@@ -174,7 +174,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('without a key a lost COMMIT is not safe to resend, and says so', async () => {
       const request = { ...(await newRequest()), key: null };
-      const handler = probe(service({ BACKSTOP_KEY_MODE: 'optional' }), takeCoin);
+      const handler = testHandler(service({ BACKSTOP_KEY_MODE: 'optional' }), takeCoin);
       const lost = proxy.dropAfter(COMMIT);
       const answer = await send(handler, request);
       await lost;
@@ -187,14 +187,14 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
     test('a connection that is lost before COMMIT makes the whole run again', async () => {
       const request = await newRequest();
       const lost = proxy.dropBefore('UPDATE players');
-      expect((await send(probe(service(), takeCoin), request)).status).toBe(200);
+      expect((await send(testHandler(service(), takeCoin), request)).status).toBe(200);
       await lost;
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
 
     test('a connection that is lost again and again is 503 after a bounded number of tries, without effect', async () => {
       const request = await newRequest();
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       const losses = Array.from({ length: 5 }, () => proxy.dropBefore('UPDATE players'));
       const answer = await send(handler, request);
       await Promise.all(losses);
@@ -210,7 +210,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a server that goes silent in the middle is 503 in time, and the next request works (C53, C83)', async () => {
       const request = await newRequest();
-      const handler = probe(service({ BACKSTOP_POOL_MAX: '1' }), async (tx, principal) => {
+      const handler = testHandler(service({ BACKSTOP_POOL_MAX: '1' }), async (tx, principal) => {
         await tx.query('SELECT 1'); // BEGIN is answered: silence there is another connection's turn.
         return takeCoin(tx, principal);
       });
@@ -228,7 +228,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a database that is not there is 503, and 200 when it is back', async () => {
       const request = await newRequest();
-      const handler = probe(service(), takeCoin);
+      const handler = testHandler(service(), takeCoin);
       await proxy.refuse();
       const answer = await send(handler, request);
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
@@ -245,7 +245,7 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
       const url = await breakFirstBegin(db.apiUrl);
       const broken = testService({ apiUrl: url }, { BACKSTOP_PIPELINE: pipeline });
       const [before] = await db.sql<{ last: string }>(`SELECT nextval('runs') AS last`);
-      const handler = probe(broken, async (tx, principal) => {
+      const handler = testHandler(broken, async (tx, principal) => {
         const sent = [tx.query(`SELECT nextval('runs')`), takeCoin(tx, principal)];
         await Promise.all(sent);
         return { statusCode: 200, body: 'done' };
@@ -258,12 +258,12 @@ describe.each([{ pipeline: 'on' }, { pipeline: 'off' }])(
 
     test('a client comes back to the pool idle, or not at all', async () => {
       const { database, ...rest } = service({ BACKSTOP_POOL_MAX: '2' });
-      const handler = probe({ database, ...rest }, takeCoin);
+      const handler = testHandler({ database, ...rest }, takeCoin);
       for (const fault of ['none', 'lost', 'threw', 'none']) {
         if (fault === 'lost') void proxy.dropBefore('UPDATE players');
         const work =
           fault === 'threw'
-            ? probe({ database, ...rest }, (tx) => tx.query('SELECT 1/0') as never)
+            ? testHandler({ database, ...rest }, (tx) => tx.query('SELECT 1/0') as never)
             : handler;
         await send(work, await newRequest());
         expect(database.pool.idleCount).toBe(database.pool.totalCount);
@@ -350,7 +350,7 @@ describe('the fate of a COMMIT', () => {
 test('the marker bears the number of its own transaction, and of no subtransaction', async () => {
   const request = await newRequest();
   const seen: unknown[] = [];
-  const handler = probe(testService(db), async (tx, principal) => {
+  const handler = testHandler(testService(db), async (tx, principal) => {
     const { rows } = await tx.query(
       `SELECT xmin::text = (pg_current_xact_id()::xid)::text AS "isOwn"
          FROM player_mutation_idempotency WHERE user_id = $1`,
@@ -369,7 +369,7 @@ describe.each(['08006', '57P01'])(
     test('the success is found out when the transaction had committed', async () => {
       const request = await newRequest();
       const url = await answerCommitWith(db.apiUrl, code, 'after');
-      const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
+      const answer = await send(testHandler(testService({ apiUrl: url }), takeCoin), request);
       expect([answer.status, answer.text]).toEqual([200, 'done']);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
@@ -377,7 +377,7 @@ describe.each(['08006', '57P01'])(
     test('the whole runs again when the transaction had not committed', async () => {
       const request = await newRequest();
       const url = await answerCommitWith(db.apiUrl, code, 'before');
-      const answer = await send(probe(testService({ apiUrl: url }), takeCoin), request);
+      const answer = await send(testHandler(testService({ apiUrl: url }), takeCoin), request);
       expect([answer.status, answer.text]).toEqual([200, 'done']);
       expect(await playerOf(db, request.principal)).toEqual({ coins: 999, version: 2 });
     });
@@ -410,7 +410,7 @@ describe.each(['on', 'off'])(
   'a connection that died in silence, pipelining %s (core 6)',
   (pipeline) => {
     test('a BEGIN without an answer gives the connection up, and another one serves the request', async () => {
-      const handler = probe(
+      const handler = testHandler(
         testService({ apiUrl: proxy.url }, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' }),
         takeCoin,
       );
@@ -441,7 +441,7 @@ test('a process survives that Postgres restarts while it is idle, and serves the
   });
   const admin = await openSession(server.url);
   await admin.query(`INSERT INTO players (user_id, coins) VALUES ('idle', 10)`);
-  const handler = probe({ database, ...rest }, takeCoin);
+  const handler = testHandler({ database, ...rest }, takeCoin);
   const request = () => ({ principal: 'idle', key: newKey(), body: {} });
   expect((await send(handler, request())).status).toBe(200);
   await server.stop();

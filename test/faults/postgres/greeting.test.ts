@@ -11,9 +11,9 @@ import { acquire } from '../../../shared/postgres/pool.ts';
 import type { Service } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
-import { DONE, probe, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { DONE, takeCoin, testHandler } from '../../support/test-handler.ts';
 import { urlOf } from '../../support/urls.ts';
 import { HANG_MS } from '../../support/waiting.ts';
 
@@ -61,7 +61,7 @@ async function refusal(at = url(), use: (service: Service) => void = both): Prom
 }
 
 function markers(service: Service): void {
-  probe(service, takeCoin);
+  testHandler(service, takeCoin);
 }
 
 function both(service: Service): void {
@@ -162,7 +162,7 @@ describe('an unfit role', () => {
     await grantMarkers();
     await db.sql(`GRANT SELECT, INSERT, UPDATE ON players TO ${role}`);
     const service = testService({ apiUrl: url() }, { BACKSTOP_POOL_MAX: '1' });
-    const marker = probe(service, async () => DONE);
+    const marker = testHandler(service, async () => DONE);
     const request = () => ({ principal: 'p', key: newKey(), body: {} });
     expect((await send(marker, request())).status).toBe(200);
     const record = service.recordMutation({
@@ -228,7 +228,7 @@ describe('what the client is told', () => {
     async (pipeline) => {
       await db.sql(`ALTER DATABASE ${name} SET synchronous_commit = off`);
       await db.sql(`INSERT INTO players (user_id, coins) VALUES ('p', 10)`);
-      const handler = probe(testService(db, { BACKSTOP_PIPELINE: pipeline }), takeCoin);
+      const handler = testHandler(testService(db, { BACKSTOP_PIPELINE: pipeline }), takeCoin);
       const sent = request();
       const answer = await send(handler, sent);
       expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
@@ -255,7 +255,7 @@ describe('what the client is told', () => {
     );
     await db.sql(`ALTER DATABASE ${name} SET search_path = public, pg_catalog`);
     expect(await refusal(db.apiUrl)).toMatch(/this server is a standby \(pg_is_in_recovery\)/);
-    const answer = await send(probe(testService(db), takeCoin), request());
+    const answer = await send(testHandler(testService(db), takeCoin), request());
     expect([answer.status, answer.code, answer.headers['retry-after']]).toEqual([
       503,
       'UNAVAILABLE',
@@ -274,7 +274,7 @@ describe('what the client is told', () => {
     await migrate(`${server.url}?options=-c%20default_transaction_read_only%3Doff`);
     const apiUrl = urlOf(server.url, { role: 'backstop_api' });
     expect(await refusal(apiUrl)).toMatch(/this server is read-only as a whole/);
-    const answer = await send(probe(testService({ apiUrl }), takeCoin), request());
+    const answer = await send(testHandler(testService({ apiUrl }), takeCoin), request());
     expect([answer.status, answer.code]).toEqual([503, 'UNAVAILABLE']);
   });
 });

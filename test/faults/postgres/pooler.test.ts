@@ -12,9 +12,9 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { hasPgbouncer, startPgbouncer } from '../../support/pgbouncer.ts';
-import { DONE, probe, STORES, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { DONE, STORES, takeCoin, testHandler } from '../../support/test-handler.ts';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -35,7 +35,8 @@ describe.runIf(hasPgbouncer).each(['on', 'off'])('a pooler, pipelining %s (C144)
       { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '3' },
     );
     for (const store of STORES) {
-      const handlerOf = (work: Parameters<typeof probe>[1]) => probe(service, work, store);
+      const handlerOf = (work: Parameters<typeof testHandler>[1]) =>
+        testHandler(service, work, store);
       const principal = `p-${newKey()}`;
       await seedPlayer(db, principal);
       const requests = Array.from({ length: 10 }, () => ({ principal, key: newKey(), body: {} }));

@@ -21,9 +21,9 @@ import { rdsToken } from '../../../shared/postgres/rds-token.ts';
 import { createPurge } from '../../../shared/service/index.ts';
 import { createAuthority } from '../../support/certificates.ts';
 import { startTlsPostgres, type TlsPostgres } from '../../support/postgres-tls.ts';
-import { probe, takeCoin } from '../../support/probe.ts';
 import { type Answer, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { takeCoin, testHandler } from '../../support/test-handler.ts';
 
 let postgres: TlsPostgres;
 let principal: string;
@@ -47,7 +47,7 @@ const coins = async () => {
 };
 
 const spend = (service: ReturnType<typeof testService>): Promise<Answer> =>
-  send(probe(service, takeCoin), { principal, key: newKey(), body: {} });
+  send(testHandler(service, takeCoin), { principal, key: newKey(), body: {} });
 
 describe('a connection with TLS', () => {
   const authorities = tls.getCACertificates('default');

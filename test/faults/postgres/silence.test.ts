@@ -12,9 +12,9 @@ import {
   type TestDatabase,
 } from '../../support/database.ts';
 import { type FaultProxy, startFaultProxy } from '../../support/fault-proxy.ts';
-import { probe, STORES, takeCoin } from '../../support/probe.ts';
 import { answerOf, httpEvent, lambdaContext, newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { STORES, takeCoin, testHandler } from '../../support/test-handler.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 
 let db: TestDatabase;
@@ -34,7 +34,7 @@ const GREETING = 'idle_in_transaction_session_timeout';
 type Store = (typeof STORES)[number];
 
 function handlerOn(service: Service, store: Store, work = takeCoinOf): Handler {
-  return probe(service, (tx, principal) => work(tx as RecordTx, principal), store);
+  return testHandler(service, (tx, principal) => work(tx as RecordTx, principal), store);
 }
 
 const takeCoinOf = (tx: RecordTx, principal: string): Promise<HttpResponse> =>

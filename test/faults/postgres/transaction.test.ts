@@ -14,10 +14,10 @@ import {
   seedPlayer,
   type TestDatabase,
 } from '../../support/database.ts';
-import { DONE, probe, STORES, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { rewritingProxy } from '../../support/rewriting-proxy.ts';
 import { testService } from '../../support/service.ts';
+import { DONE, STORES, takeCoin, testHandler } from '../../support/test-handler.ts';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -48,7 +48,7 @@ async function claimsOf(principal: string): Promise<number> {
 
 describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
   const handlerOf = (work: Work, apiUrl = db.apiUrl) =>
-    probe(testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline }), work, store);
+    testHandler(testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline }), work, store);
 
   describe('transaction control is refused, loudly, and the key stays unused (C115, core 17, library B1)', () => {
     const forms: [string, Work][] = [
@@ -405,7 +405,7 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
     const service = testService(db, { BACKSTOP_PIPELINE: pipeline, BACKSTOP_POOL_MAX: '1' });
     const circular: Record<string, unknown> = {};
     circular['self'] = circular;
-    const handler = probe(
+    const handler = testHandler(
       service,
       async (tx, principal) => {
         await tx.query('SELECT $1::text', [circular]).catch(() => {});

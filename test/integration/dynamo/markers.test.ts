@@ -137,7 +137,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
     function answering(body: string) {
       let runs = 0;
       const service = large.service({ BACKSTOP_STORED_BODY_BYTES_MAX: '1000000' });
-      const handler = large.probe(async (table, principal) => {
+      const handler = large.testHandler(async (table, principal) => {
         runs++;
         const response: HttpResponse = { statusCode: 200, body };
         return { writes: [countOne(table.name, principal)], response };
@@ -228,7 +228,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
   test('a refusal that is returned writes the marker alone, and is repeated', async () => {
     let runs = 0;
-    const handler = fixture.probe(async (table, principal) => {
+    const handler = fixture.testHandler(async (table, principal) => {
       runs++;
       const put = { TableName: table.name, Item: { pk: { S: `effects:${principal}` } } };
       return { writes: [{ Put: put }], response: { statusCode: 402, body: `try ${runs}` } };
@@ -248,7 +248,7 @@ describe.skipIf(url === undefined)('the marker item', () => {
 
   test('the refusal that won answers all that were sent at once (C16)', async () => {
     let runs = 0;
-    const handler = fixture.probe(async () => {
+    const handler = fixture.testHandler(async () => {
       runs++;
       return { writes: [], response: { statusCode: 402, body: `try ${runs}` } };
     });

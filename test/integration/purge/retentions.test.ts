@@ -18,9 +18,9 @@ import { createEmptyDatabase } from '../../infra/support/empty-database.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
 import { captureOutput } from '../../support/output.ts';
-import { probe, takeCoin } from '../../support/probe.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { testService } from '../../support/service.ts';
+import { takeCoin, testHandler } from '../../support/test-handler.ts';
 import { insertMarkers, markersLeft, markersOn, purgePool } from './support.ts';
 
 let db: TestDatabase;
@@ -402,7 +402,7 @@ test('a purge does not delete what a service with a longer retention has promise
     },
   );
   await db.sql(`INSERT INTO players (user_id, coins) VALUES ('kept', 1000) ON CONFLICT DO NOTHING`);
-  const spend = probe(service, takeCoin);
+  const spend = testHandler(service, takeCoin);
   const request = { principal: 'kept', key: newKey(), body: {} };
   expect((await send(spend, request)).status).toBe(200);
   await db.sql(`UPDATE player_mutation_idempotency SET created_at = now() - interval '2 hours'`);

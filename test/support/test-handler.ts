@@ -10,7 +10,7 @@ export const DONE: HttpResponse = { statusCode: 200, body: 'done' };
 export const STORES = ['mutation', 'recordMutation'] as const;
 
 /** A protected handler around any work, for what the real ones never do. */
-export function probe(
+export function testHandler(
   service: Service,
   work: (tx: Tx, principal: string) => ReturnType<HttpWork<Tx>>,
   store: (typeof STORES)[number] = 'mutation',
