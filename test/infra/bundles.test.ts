@@ -7,22 +7,12 @@ import { promisify } from 'node:util';
 import { beforeAll, expect, onTestFinished, test } from 'vitest';
 import { FOLDERS, migrationsIn, secretsEnvironment, secretsManager } from './support/deployment.ts';
 import { createEmptyDatabase } from './support/empty-database.ts';
+import { deployedFunctions } from './support/functions.ts';
 import { serveHttp } from './support/http-server.ts';
 import { bundlesFolder } from './support/package-service.ts';
 import { unzip } from './support/unzip.ts';
 
-const HANDLERS: Record<string, string> = {
-  getPlayer: 'players/get-player',
-  spendCoins: 'players/spend-coins',
-  transferCoins: 'players/transfer-coins',
-  createPurchase: 'purchases/create-purchase',
-  getPurchase: 'purchases/get-purchase',
-  awardBadge: 'badges/award-badge',
-  getBadges: 'badges/get-badges',
-  health: 'operations/health',
-  purge: 'operations/purge',
-  migrate: 'operations/migrate',
-};
+const functions = deployedFunctions();
 
 const SERVICE = { DATABASE_URL: 'postgres://backstop_api@127.0.0.1:9/backstop' };
 
@@ -33,16 +23,12 @@ beforeAll(async () => {
 
 test('each function is packaged by itself', async () => {
   const zips = (await readdir(folder)).filter((name) => name.endsWith('.zip'));
-  expect(zips.sort()).toEqual(
-    Object.keys(HANDLERS)
-      .map((name) => `${name}.zip`)
-      .sort(),
-  );
+  expect(zips.sort()).toEqual(functions.map(({ name }) => `${name}.zip`).sort());
 });
 
-test.each(Object.entries(HANDLERS))('%s loads from its package alone', async (name, handler) => {
+test.each(functions)('$name loads from its package alone', async ({ name, module }) => {
   const { unpacked } = await unpack(name);
-  const loaded = await run(unpacked, `functions/${handler}.mjs`, SERVICE, 'typeof handler');
+  const loaded = await run(unpacked, `${module}.mjs`, SERVICE, 'typeof handler');
   expect(loaded).toBe('function');
 });
 
@@ -52,7 +38,8 @@ test.each([
   ['purge', ['SecretsManager', 'DynamoDB_20120810', 'node-pg-migrate']],
 ])('%s is deployed without what it never uses', async (name, never) => {
   const { unpacked } = await unpack(name);
-  const code = await readFile(join(unpacked, `functions/${HANDLERS[name]}.mjs`), 'utf8');
+  const { module } = functions.find((one) => one.name === name) ?? {};
+  const code = await readFile(join(unpacked, `${module}.mjs`), 'utf8');
   for (const part of never) expect([part, code.includes(part)]).toEqual([part, false]);
   expect((await stat(join(folder, `${name}.zip`))).size).toBeLessThan(2_000_000);
 });

@@ -1,5 +1,6 @@
 /** What each function may do: its own role, its own log, and a short list that is written out here. */
 import { beforeAll, describe, expect, test } from 'vitest';
+import { type DeployedFunction, deployedFunctions } from './support/functions.ts';
 import { packagedTemplate } from './support/package-service.ts';
 import { decided, ofType, propertiesOf, type Template } from './support/template.ts';
 
@@ -26,24 +27,31 @@ beforeAll(async () => {
 
 const ENDPOINTS = 'VPC endpoints say which resources they lead to';
 
-/** Who may do what; `*` is written out where it is a resource. Everyone's network interfaces and own log are left out. */
+const DATABASE = 'rds-db:connect as backstop_api';
+const CACHE = 'elasticache:Connect';
+const READ = 'dynamodb:GetItem';
+const WRITE = ['dynamodb:PutItem', 'dynamodb:UpdateItem'];
+
+/** What a function may do by what it is made with; those that do another thing, by name. */
 const RIGHTS: Record<string, string[]> = {
-  GetPlayer: ['rds-db:connect as backstop_api'],
-  SpendCoins: ['rds-db:connect as backstop_api', 'elasticache:Connect'],
-  TransferCoins: ['rds-db:connect as backstop_api', 'elasticache:Connect'],
-  CreatePurchase: ['rds-db:connect as backstop_api', 'elasticache:Connect'],
-  GetPurchase: ['rds-db:connect as backstop_api'],
-  AwardBadge: [
-    'elasticache:Connect',
-    'dynamodb:GetItem',
-    'dynamodb:PutItem',
-    'dynamodb:UpdateItem',
-  ],
-  GetBadges: ['dynamodb:GetItem'],
-  Health: ['rds-db:connect as backstop_api', 'elasticache:Connect', 'dynamodb:GetItem'],
-  Purge: ['rds-db:connect as backstop_purge', 'sqs:SendMessage'],
-  Migrate: ['secretsmanager:GetSecretValue'],
+  'deployedService.query': [DATABASE],
+  'deployedService.mutation': [DATABASE, CACHE],
+  'deployedService.recordMutation': [DATABASE, CACHE],
+  'deployedDynamoService.query': [READ],
+  'deployedDynamoService.mutation': [CACHE, READ, ...WRITE],
+  health: [DATABASE, CACHE, READ],
+  purge: ['rds-db:connect as backstop_purge', 'sqs:SendMessage'],
+  migrate: ['secretsmanager:GetSecretValue'],
 };
+
+const functions = deployedFunctions();
+const ids = functions.map(({ id }) => id);
+
+function rightsOf({ name, module, kind = '' }: DeployedFunction): string[] {
+  const rights = RIGHTS[name] ?? RIGHTS[kind];
+  if (rights) return rights;
+  throw new Error(`RIGHTS says nothing of ${name}, which ${module}.ts makes with '${kind}'`);
+}
 
 const EVERYONES = [
   'ec2:CreateNetworkInterface',
@@ -56,36 +64,32 @@ const EVERYONES = [
   'logs:PutLogEvents',
 ];
 
-test('each function has a line above, and a role of its own', () => {
-  const functions = ofType(template, 'AWS::Lambda::Function');
-  const roles = functions.map(([id, { Properties }]) => [
+test('each function has a role of its own', () => {
+  const roles = ofType(template, 'AWS::Lambda::Function').map(([id, { Properties }]) => [
     id.replace('LambdaFunction', ''),
     Properties?.['Role'],
   ]);
-  const expected = Object.keys(RIGHTS).map((name) => [
-    name,
-    { 'Fn::GetAtt': [`${name}Role`, 'Arn'] },
-  ]);
+  const expected = ids.map((id) => [id, { 'Fn::GetAtt': [`${id}Role`, 'Arn'] }]);
   expect(roles.sort()).toEqual(expected.sort());
 });
 
-test.each(Object.entries(RIGHTS))('%s may do this, and nothing else', (name, rights) => {
-  const allowed = statementsOf(name).flatMap((statement) =>
+test.each(functions)('$name may do what it is made for, and nothing else', (one) => {
+  const allowed = statementsOf(one.id).flatMap((statement) =>
     statement.Effect === 'Allow'
       ? [statement.Action].flat().map((action) => rightOf(action, statement))
       : [],
   );
-  expect(allowed.sort()).toEqual([...rights, ...EVERYONES].sort());
+  expect(allowed.sort()).toEqual([...rightsOf(one), ...EVERYONES].sort());
 });
 
-test.each(Object.keys(RIGHTS))('%s writes its own log and no other', (name) => {
+test.each(ids)('%s writes its own log and no other', (name) => {
   const logs = statementsOf(name).filter(({ Action }) => [Action].flat()[0]?.startsWith('logs:'));
   expect(logs.map(({ Resource }) => Resource)).toEqual([
     { 'Fn::GetAtt': [`${name}LogGroup`, 'Arn'] },
   ]);
 });
 
-test.each(Object.keys(RIGHTS))('%s cannot use the network interfaces itself', (name) => {
+test.each(ids)('%s cannot use the network interfaces itself', (name) => {
   const denied = statementsOf(name).filter(({ Effect }) => Effect === 'Deny');
   expect(denied).toMatchObject([
     {
@@ -175,19 +179,23 @@ describe('the network is no wider either', () => {
     expect(types).not.toContain('AWS::EC2::Route');
   });
 
-  test.each([
-    ['GetPlayer', ['DatabaseClients']],
-    ['SpendCoins', ['DatabaseClients', 'CacheClients']],
-    ['GetBadges', ['EndpointClients']],
-    ['AwardBadge', ['EndpointClients', 'CacheClients']],
-    ['Purge', ['DatabaseClients']],
-    ['Migrate', ['MigrationClients', 'EndpointClients']],
-  ])('%s reaches what it uses', (name, groups) => {
-    const { VpcConfig } = propertiesOf<{ VpcConfig: { SecurityGroupIds: unknown } }>(
+  const reaches = (one: DeployedFunction) => {
+    if (one.name === 'migrate') return ['MigrationClients', 'EndpointClients'];
+    const rights = rightsOf(one).join();
+    return [
+      ...(rights.includes('rds-db') ? ['DatabaseClients'] : []),
+      ...(rights.includes('elasticache') ? ['CacheClients'] : []),
+      ...(rights.includes('dynamodb') ? ['EndpointClients'] : []),
+    ];
+  };
+
+  test.each(functions)('$name reaches what it uses, and nothing else', (one) => {
+    const { VpcConfig } = propertiesOf<{ VpcConfig: { SecurityGroupIds: { Ref: string }[] } }>(
       template,
-      `${name}LambdaFunction`,
+      `${one.id}LambdaFunction`,
     );
-    expect(VpcConfig.SecurityGroupIds).toEqual(groups.map((Ref) => ({ Ref })));
+    const groups = VpcConfig.SecurityGroupIds.map(({ Ref }) => Ref);
+    expect(groups.sort()).toEqual(reaches(one).sort());
   });
 });
 
