@@ -1,7 +1,7 @@
 /** The functions of serverless.yml, each with what its module says that it runs on. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { projectFolder } from '../../../infra/local/project.ts';
+import { PROJECT_FOLDER } from '../../../infra/local/project.ts';
 import { readServerlessYml } from '../../support/serverless-yml.ts';
 
 export interface DeployedFunction {
@@ -25,7 +25,7 @@ export function deployedFunctions(): DeployedFunction[] {
   const { functions } = readServerlessYml() as { functions: Record<string, Declared> };
   return Object.entries(functions).map(([name, { handler, events }]) => {
     const module = handler.replace(/\.\w+$/, '');
-    const source = readFileSync(join(projectFolder, `${module}.ts`), 'utf8');
+    const source = readFileSync(join(PROJECT_FOLDER, `${module}.ts`), 'utf8');
     const [, root, method] = /^export const handler = (\w+)\(\)\.(\w+)\(/m.exec(source) ?? [];
     return {
       name,
