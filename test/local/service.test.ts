@@ -140,7 +140,7 @@ test('a server that dies is reported in a line, and the others go on', async () 
   expect(await healthOf(instance)).toMatchObject({ status: 'degraded' });
 });
 
-describe('the story', () => {
+describe('the story of the service', () => {
   const results: StepResult[] = [];
   beforeAll(() => tellStory(instance, (result) => void results.push(result)));
 
