@@ -3,6 +3,7 @@ import pg from 'pg';
 import { parseIntoClientConfig } from 'pg-connection-string';
 import { nowMs } from '../core/clock.ts';
 import { checkPostgresUrl } from '../core/server-urls.ts';
+import { withTimeout } from '../core/timeout.ts';
 import { isDefiniteFailure } from './classify-error.ts';
 import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
 import { destroySocket } from './pg-insides.ts';
@@ -169,22 +170,14 @@ export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClien
 
 async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
   const connecting = connectGreeted(pool);
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(
-    () => {
-      connecting.then(
-        (client) => client.release(),
-        () => {},
-      ); // Comes too late to be used.
-      reject(new Error(WAITED));
-    },
-    Math.max(1, byMs - nowMs()),
-  ); // Node warns of a negative one.
-  try {
-    return await Promise.race([connecting, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  // Node warns of a negative time.
+  return withTimeout(connecting, Math.max(1, byMs - nowMs()), () => {
+    connecting.then(
+      (client) => client.release(),
+      () => {},
+    ); // Comes too late to be used.
+    return new Error(WAITED);
+  });
 }
 
 async function connectGreeted(pool: pg.Pool): Promise<pg.PoolClient> {

@@ -9,10 +9,10 @@ import {
   onTestFinished,
   test,
 } from 'vitest';
+import { migrateAll } from '../../../functions/operations/migrations.ts';
 import { startPostgres } from '../../../infra/local/postgres.ts';
 import { createRunFolder } from '../../../infra/local/run-folder.ts';
 import { lookUpCommit } from '../../../shared/postgres/commit-fate.ts';
-import { migrate } from '../../../shared/postgres/index.ts';
 import { claimMarker, proofOfMarker } from '../../../shared/postgres/step-zero.ts';
 import type { Send } from '../../../shared/postgres/transaction.ts';
 import type { Service } from '../../../shared/service/index.ts';
@@ -435,7 +435,7 @@ test('a process survives that Postgres restarts while it is idle, and serves the
     await server.close();
     await folder.remove();
   });
-  await migrate(server.url);
+  await migrateAll(server.url);
   const { database, ...rest } = testService({
     apiUrl: urlOf(server.url, { role: 'backstop_api' }),
   });
