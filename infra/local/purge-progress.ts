@@ -3,7 +3,6 @@ import { print } from './output.ts';
 
 export type Progress = {
   add(rows: number): void;
-  rows(): number;
   /** Ends what is shown while it goes on. */
   stop(): void;
   summary(): string;
@@ -29,7 +28,6 @@ export function showProgress(backlogRows: number): Progress {
     add: (more) => {
       rows += more;
     },
-    rows: () => rows,
     stop,
     summary: () => `deleted ${count(rows)} rows in ${duration(seconds())}, ${count(rate())} rows/s`,
   };
@@ -77,7 +75,7 @@ export function count(value: number): string {
   return Math.round(value).toLocaleString('en');
 }
 
-/** A count of rows is exact up to ten thousand; see horizon.ts. */
+/** A count of rows is exact up to ten thousand; see backlog.ts. */
 export function about(rows: number): string {
   return `${rows > 10_000 ? 'about ' : ''}${count(rows)}`;
 }

@@ -6,11 +6,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { ConfigError } from '../../shared/core/config-error.ts';
-import { atFullSpeed, paceByRate } from '../../shared/postgres/purge/pace.ts';
-import type { Retention } from '../../shared/postgres/purge/retentions.ts';
-import type { Course, SweepList } from '../../shared/postgres/purge/sweeps.ts';
-import type { PurgeRun } from '../../shared/postgres/purge/worker.ts';
-import { openPurge, type PurgeTools } from '../../shared/service/purge.ts';
+import { type Queryable, statementsOn } from '../../shared/postgres/pool.ts';
+import { type PurgeRun, runPurge } from '../../shared/postgres/purge/run.ts';
+import type { SweepPlan } from '../../shared/postgres/purge/sweep.ts';
+import { listSweeps, type Retention, type Sweep } from '../../shared/postgres/purge/tables.ts';
+import { noThrottle, throttleByRate } from '../../shared/postgres/purge/throttle.ts';
+import { openPurgePool } from '../../shared/service/purge.ts';
 import type { PurgeSettings } from '../../shared/service/settings/postgres.ts';
 import { readSettings } from '../../shared/service/settings.ts';
 import { runningInstance } from './control-client.ts';
@@ -30,11 +31,11 @@ const workersMax = 64;
 const batchesPerSecond = 4;
 const retryMs = 1000;
 /** So often in a row nothing could be deleted: then whoever holds the rest is not about to let go. */
-const idlePassesMax = 30;
-/** npm passes a terminal's Ctrl-C on to us, who have had it already: two signals, one wish. */
-const sameWishMs = 500;
+const idleRunsMax = 30;
+/** npm passes a terminal's Ctrl-C on to us, who have had it already: that is one signal, not two. */
+const sameSignalMs = 500;
 
-type Wishes = {
+type Options = {
   untilDrained: boolean;
   dryRun: boolean;
   workers: number;
@@ -42,34 +43,29 @@ type Wishes = {
   rateLimit: number | undefined;
 };
 
-function wishes(): Wishes | undefined {
-  try {
-    const { values } = parseArgs({
-      options: {
-        'until-drained': { type: 'boolean', default: false },
-        'dry-run': { type: 'boolean', default: false },
-        workers: { type: 'string', default: '1' },
-        'rate-limit': { type: 'string' },
-      },
-    });
-    const workers = wholeNumber(values.workers, workersMax);
-    const limit = values['rate-limit'];
-    const rateLimit = limit === undefined ? undefined : wholeNumber(limit);
-    if (workers === undefined || (limit !== undefined && rateLimit === undefined)) return undefined;
-    return {
-      untilDrained: values['until-drained'],
-      dryRun: values['dry-run'],
-      workers,
-      rateLimit,
-    };
-  } catch {
-    return undefined;
-  }
+/** @throws Error for words that are no such options. */
+function parseOptions(): Options {
+  const { values } = parseArgs({
+    options: {
+      'until-drained': { type: 'boolean', default: false },
+      'dry-run': { type: 'boolean', default: false },
+      workers: { type: 'string', default: '1' },
+      'rate-limit': { type: 'string' },
+    },
+  });
+  const limit = values['rate-limit'];
+  return {
+    untilDrained: values['until-drained'],
+    dryRun: values['dry-run'],
+    workers: wholeNumber(values.workers, workersMax),
+    rateLimit: limit === undefined ? undefined : wholeNumber(limit),
+  };
 }
 
-function wholeNumber(word: string, most = Number.MAX_SAFE_INTEGER): number | undefined {
+function wholeNumber(word: string, most = Number.MAX_SAFE_INTEGER): number {
   const number = /^\d+$/.test(word) ? Number(word) : 0;
-  return number > 0 && number <= most ? number : undefined;
+  if (number < 1 || number > most) throw new Error(`${word} is not a number from 1 to ${most}`);
+  return number;
 }
 
 async function findDatabaseUrl(env: Environment): Promise<string | undefined> {
@@ -82,8 +78,12 @@ async function findDatabaseUrl(env: Environment): Promise<string | undefined> {
 }
 
 async function main(): Promise<number> {
-  const wished = wishes();
-  if (wished === undefined) return refuse(usage);
+  let options: Options;
+  try {
+    options = parseOptions();
+  } catch {
+    return refuse(usage);
+  }
   const env = environment();
   const url = await findDatabaseUrl(env);
   if (url === undefined) return refuse(hint);
@@ -94,20 +94,7 @@ async function main(): Promise<number> {
     if (error instanceof ConfigError) return refuse(error.message);
     throw error;
   }
-  // An idle connection that breaks is no news: the next statement says so.
-  const tools = openPurge(settings, wished.workers, () => {});
-  try {
-    const list = await tools.list();
-    sayRetentions(list.retentions, settings.marginMs);
-    const backlog = await measureAll(tools, list);
-    // Nobody can say what was promised, or nobody answers.
-    if (list.retentions.length === 0) return 1;
-    if (!wished.dryRun) return await purge(tools, wished, settings, { ...list, ...backlog });
-    print(`dry run: ${about(backlog.rows)} rows would be deleted`);
-    return backlog.rows === 0 && backlog.isWhole ? 0 : 1;
-  } finally {
-    await tools.close();
-  }
+  return purge(settings, options);
 }
 
 function refuse(message: string): number {
@@ -115,7 +102,37 @@ function refuse(message: string): number {
   return 2;
 }
 
-function sayRetentions(retentions: readonly Retention[], marginMs: number): void {
+async function purge(settings: PurgeSettings, options: Options): Promise<number> {
+  // An idle connection that breaks is no news: the next statement says so.
+  const pool = openPurgePool(settings, options.workers, () => {});
+  try {
+    const db = statementsOn(pool);
+    const { retentions, sweeps } = await listSweeps(db, settings);
+    printRetentions(retentions, settings.marginMs);
+    const expired = await printBacklog(db, sweeps);
+    // Nobody can say what was promised, or nobody answers.
+    if (retentions.length === 0) return 1;
+    if (options.dryRun) {
+      print(`dry run: ${about(expired.rows)} rows would be deleted`);
+      return expired.rows === 0 && expired.isWhole ? 0 : 1;
+    }
+    const progress = showProgress(expired.rows);
+    const stop = abortOnSignal();
+    const plan = planOf(options, settings.batchRowsMax, progress, stop);
+    const run = () => runPurge(pool, settings, plan);
+    const last = await (options.untilDrained ? runUntilDrained(run, stop) : run()).finally(
+      progress.stop,
+    );
+    // Each run reads them anew.
+    const newer = last.result.retentions;
+    if (!isDeepStrictEqual(newer, retentions)) printRetentions(newer, settings.marginMs);
+    return printOutcome(last, progress);
+  } finally {
+    await pool.end();
+  }
+}
+
+function printRetentions(retentions: readonly Retention[], marginMs: number): void {
   const by = {
     promised: 'as was promised (idempotency_retentions)',
     configured: 'as is set here (idempotency_retentions has no more)',
@@ -127,8 +144,8 @@ function sayRetentions(retentions: readonly Retention[], marginMs: number): void
   }
 }
 
-/** What has expired by now, sweep by sweep. What cannot be seen is said, and keeps nobody from the rest. */
-async function measureAll({ db }: PurgeTools, { sweeps }: SweepList) {
+/** What has expired by now. What cannot be measured is printed, and does not stop the rest. */
+async function printBacklog(db: Queryable, sweeps: readonly Sweep[]) {
   const total = { rows: 0, isWhole: true };
   for (const { name, measure } of sweeps) {
     try {
@@ -145,78 +162,59 @@ async function measureAll({ db }: PurgeTools, { sweeps }: SweepList) {
   return total;
 }
 
-async function purge(
-  tools: PurgeTools,
-  wished: Wishes,
-  { batchRowsMax, marginMs }: PurgeSettings,
-  before: { rows: number; retentions: readonly Retention[] },
-): Promise<number> {
-  const interrupted = interruption();
-  const endMs = wished.untilDrained ? Number.POSITIVE_INFINITY : performance.now() + oneRunMs;
-  const progress = showProgress(before.rows);
-  const remainingMs = () => (interrupted() ? 0 : endMs - performance.now());
-  let last: PurgeRun;
-  try {
-    const course = courseOf(wished, batchRowsMax, progress);
-    last = await runPasses(tools, course, wished.untilDrained, { progress, remainingMs });
-  } finally {
-    progress.stop();
+function planOf(
+  { untilDrained, workers, rateLimit }: Options,
+  rowsMax: number,
+  progress: Progress,
+  stop: AbortSignal,
+): SweepPlan {
+  const endMs = untilDrained ? Number.POSITIVE_INFINITY : performance.now() + oneRunMs;
+  const throttle = rateLimit === undefined ? noThrottle : throttleByRate(rateLimit);
+  const batchRows = (rateLimit ?? Number.POSITIVE_INFINITY) / workers / batchesPerSecond;
+  return {
+    concurrency: workers,
+    batchRowsMax: Math.min(rowsMax, Math.max(1, Math.floor(batchRows))),
+    createThrottle: () => throttle,
+    remainingMs: () => (stop.aborted ? 0 : endMs - performance.now()),
+    onBatch: progress.add,
+  };
+}
+
+/** Again and again while somebody holds what is left, or the database is away: either may pass. */
+async function runUntilDrained(
+  run: () => Promise<PurgeRun>,
+  signal: AbortSignal,
+): Promise<PurgeRun> {
+  for (let idleRuns = 0; ; ) {
+    const last = await run();
+    idleRuns = last.result.rows > 0 ? 0 : idleRuns + 1;
+    if (last.result.drained || idleRuns === idleRunsMax) return last;
+    await sleep(retryMs, undefined, { signal }).catch(() => {});
+    if (signal.aborted) return last;
   }
-  const { drained, leftRows, retentions } = last.result;
-  // Each pass reads them anew.
-  if (!isDeepStrictEqual(retentions, before.retentions)) sayRetentions(retentions, marginMs);
+}
+
+function printOutcome({ result, errors }: PurgeRun, progress: Progress): number {
+  const { drained, leftRows } = result;
   const left = leftRows === null ? 'what is left could not be counted' : `${about(leftRows)} left`;
   print(`${progress.summary()}${drained ? '' : `; ${left}`}`);
-  for (const { sweep, error } of last.errors) printError(`${sweep}: ${messageOf(error)}`);
+  for (const { sweep, error } of errors) printError(`${sweep}: ${messageOf(error)}`);
   if (drained) return 0;
   print('run it again to go on: what is deleted is deleted, and nothing is half done');
   return 1;
 }
 
-type Timing = { progress: Progress; remainingMs: () => number };
-
-async function runPasses(
-  tools: PurgeTools,
-  course: Course,
-  untilDrained: boolean,
-  { progress, remainingMs }: Timing,
-): Promise<PurgeRun> {
-  for (let idlePasses = 0; ; ) {
-    const rowsBefore = progress.rows();
-    const run = await tools.pass(course, remainingMs);
-    if (run.result.drained || !untilDrained) return run;
-    idlePasses = progress.rows() > rowsBefore ? 0 : idlePasses + 1;
-    if (idlePasses === idlePassesMax) return run;
-    // Somebody holds what is left, or the database is away: either may pass.
-    const pauseEndMs = performance.now() + retryMs;
-    while (performance.now() < pauseEndMs && remainingMs() > 0) await sleep(50);
-    if (remainingMs() <= 0) return run;
-  }
-}
-
-function courseOf({ workers, rateLimit }: Wishes, rowsMax: number, progress: Progress): Course {
-  const perWorker = rateLimit === undefined ? undefined : rateLimit / workers;
-  return {
-    share: { worker: 0, workers: 1, loops: workers },
-    batchRowsMax:
-      perWorker === undefined
-        ? rowsMax
-        : Math.min(rowsMax, Math.max(1, Math.floor(perWorker / batchesPerSecond))),
-    createPace: () => (perWorker === undefined ? atFullSpeed : paceByRate(perWorker)),
-    onBatch: progress.add,
+/** After the first signal the current batch is the last. A second one ends at once, which is safe too. */
+function abortOnSignal(): AbortSignal {
+  const controller = new AbortController();
+  let firstMs = Number.POSITIVE_INFINITY;
+  const onSignal = () => {
+    if (performance.now() - firstMs > sameSignalMs) process.exit(1);
+    firstMs = Math.min(firstMs, performance.now());
+    controller.abort();
   };
-}
-
-/** Says whether the current batch is to be the last. A second wish ends at once, which is safe too. */
-function interruption(): () => boolean {
-  let firstMs: number | undefined;
-  const wish = () => {
-    const nowMs = performance.now();
-    if (firstMs !== undefined && nowMs - firstMs > sameWishMs) process.exit(1);
-    firstMs ??= nowMs;
-  };
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, wish);
-  return () => firstMs !== undefined;
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, onSignal);
+  return controller.signal;
 }
 
 function messageOf(error: unknown): string {

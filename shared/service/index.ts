@@ -16,5 +16,5 @@ export {
   type QueryRoute,
   type Service,
 } from './postgres-service.ts';
-export { createPurge, deployedPurge, type Purge, type PurgeAnswer } from './purge.ts';
+export { createPurge, deployedPurge, type Purge, type PurgeResult } from './purge.ts';
 export { storableText } from './text.ts';

@@ -3,14 +3,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { type BenchPostgres, median, rounded } from './postgres.ts';
 import { createTemplate, fill } from './purge-table.ts';
-import { purgeAtItsPace } from './purge-worker.ts';
+import { purgeThrottled } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
 
 const KEEP_MS = 3_600_000;
 /** As long as a scheduled worker has. */
 const INVOCATION_MS = 53_000;
 
-/** How long a claim takes, alone and while a worker purges a backlog at its own pace. */
+/** How long a claim takes, alone and while a worker purges a backlog as it throttles itself. */
 export async function measureClaims(
   postgres: BenchPostgres,
   run: BenchRun,
@@ -30,7 +30,7 @@ export async function measureClaims(
     const endMs = performance.now() + (run.isQuick ? 1000 : 3000);
     const alone = await claimWhile(claimer, () => performance.now() < endMs);
     let isPurging = true;
-    const purging = purgeAtItsPace(worker, KEEP_MS, INVOCATION_MS).finally(() => {
+    const purging = purgeThrottled(worker, KEEP_MS, INVOCATION_MS).finally(() => {
       isPurging = false;
     });
     const during = await claimWhile(claimer, () => isPurging);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { type BenchPostgres, backendCpuSeconds, rounded } from './postgres.ts';
-import { purgeAtItsPace } from './purge-worker.ts';
+import { purgeThrottled } from './purge-worker.ts';
 import type { BenchRun } from './run.ts';
 
 const ROWS_PER_SECOND = 20_000;
@@ -65,7 +65,7 @@ async function insertSteadily(client: pg.Client, isOn: () => boolean): Promise<n
 async function purgeInALoop(client: pg.Client, isOn: () => boolean): Promise<number> {
   let purged = 0;
   while (isOn()) {
-    purged += await purgeAtItsPace(client, KEEP_MS, INVOCATION_MS);
+    purged += await purgeThrottled(client, KEEP_MS, INVOCATION_MS);
     await sleep(50);
   }
   return purged;

@@ -1,24 +1,41 @@
 import type pg from 'pg';
-import { markerTable } from '../../shared/postgres/purge/expiring-table.ts';
-import { paceByTime } from '../../shared/postgres/purge/pace.ts';
+import type { ExpiringTable } from '../../shared/postgres/purge/batch.ts';
 import { sweepExpired } from '../../shared/postgres/purge/sweep.ts';
+import { markerTable } from '../../shared/postgres/purge/tables.ts';
+import { noThrottle, throttleByTime } from '../../shared/postgres/purge/throttle.ts';
 
-/** One scheduled worker alone, with so much time, at the pace that it has then. Answers the rows. */
-export async function purgeAtItsPace(
+/** One scheduled worker alone, with so much time, as it throttles itself then. Answers the rows. */
+export async function purgeThrottled(
   client: pg.Client,
   keepMs: number,
   invocationMs: number,
 ): Promise<number> {
   const endMs = performance.now() + invocationMs;
-  const remainingMs = () => endMs - performance.now();
-  const { rows, error } = await sweepExpired({
-    table: markerTable(client, { retentionMs: keepMs, marginMs: 0 }),
-    share: { worker: 0, workers: 1, loops: 1 },
+  let deleted = 0;
+  const table = markerTable(client, { retentionMs: keepMs, marginMs: 0 });
+  const { error } = await sweepExpired(table, {
+    concurrency: 1,
     batchRowsMax: 50_000,
-    createPace: () => paceByTime(remainingMs),
-    remainingMs,
-    onBatch: () => {},
+    createThrottle: throttleByTime,
+    remainingMs: () => endMs - performance.now(),
+    onBatch: (rows) => {
+      deleted += rows;
+    },
   });
   if (error !== undefined) throw error;
-  return rows;
+  return deleted;
+}
+
+/** One worker without pauses: its rows, and each of its batches. */
+export async function purgeAtFullSpeed(table: ExpiringTable, batchRowsMax: number) {
+  const batches: { readonly rows: number; readonly seconds: number }[] = [];
+  const { error } = await sweepExpired(table, {
+    concurrency: 1,
+    batchRowsMax,
+    createThrottle: () => noThrottle,
+    remainingMs: () => Number.POSITIVE_INFINITY,
+    onBatch: (rows, seconds) => batches.push({ rows, seconds }),
+  });
+  if (error !== undefined) throw error;
+  return { rows: batches.reduce((total, { rows }) => total + rows, 0), batches };
 }

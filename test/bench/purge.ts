@@ -1,8 +1,7 @@
 /** The purge against the classic statement, against one big DELETE, and next to traffic. */
 import type pg from 'pg';
-import { markerTable } from '../../shared/postgres/purge/expiring-table.ts';
-import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
-import { type SweepReport, sweepExpired } from '../../shared/postgres/purge/sweep.ts';
+import type { ExpiringTable } from '../../shared/postgres/purge/batch.ts';
+import { markerTable } from '../../shared/postgres/purge/tables.ts';
 import {
   type BenchPostgres,
   backendCpuSeconds,
@@ -13,6 +12,7 @@ import {
 import { measureClaims } from './purge-claims.ts';
 import { measureSteadyState } from './purge-steady.ts';
 import { countMarkers, createTemplate, deleteAll, deleteClassic, fill } from './purge-table.ts';
+import { purgeAtFullSpeed } from './purge-worker.ts';
 import type { BenchRun, Outcome } from './run.ts';
 
 const KEEP_MS = 3_600_000;
@@ -43,41 +43,27 @@ export async function bench(run: BenchRun): Promise<Record<'purge', Outcome>> {
 
 interface Variant {
   readonly workers: number;
-  run(client: pg.Client, worker: number): Promise<number>;
+  run(client: pg.Client): Promise<number>;
 }
 
 const VARIANTS = {
   'classic 1': { workers: 1, run: (client) => deleteClassic(client, BATCH_ROWS) },
-  'purge 1': { workers: 1, run: sweepAs(1) },
+  'purge 1': { workers: 1, run: sweep },
   'classic 4': { workers: 4, run: (client) => deleteClassic(client, BATCH_ROWS) },
-  'purge 2': { workers: 2, run: sweepAs(2) },
-  'purge 4': { workers: 4, run: sweepAs(4) },
+  'purge 2': { workers: 2, run: sweep },
+  'purge 4': { workers: 4, run: sweep },
   'one big DELETE': { workers: 1, run: deleteAll },
 } as const satisfies Record<string, Variant>;
 
 type VariantName = keyof typeof VARIANTS;
 
-/** As so many scheduled workers do it, without their pauses. */
-function sweepAs(workers: number): Variant['run'] {
-  return async (client, worker) => (await sweep(client, worker, workers, () => {})).rows;
+/** As a scheduled worker does it, without its pauses. */
+async function sweep(client: pg.Client): Promise<number> {
+  return (await purgeAtFullSpeed(expiredMarkers(client), BATCH_ROWS)).rows;
 }
 
-async function sweep(
-  client: pg.Client,
-  worker: number,
-  workers: number,
-  onBatch: (rows: number) => void,
-): Promise<SweepReport> {
-  const report = await sweepExpired({
-    table: markerTable(client, { retentionMs: KEEP_MS, marginMs: 0 }),
-    share: { worker, workers, loops: 1 },
-    batchRowsMax: BATCH_ROWS,
-    createPace: () => atFullSpeed,
-    remainingMs: () => Number.POSITIVE_INFINITY,
-    onBatch,
-  });
-  if (report.error !== undefined) throw report.error;
-  return report;
+function expiredMarkers(client: pg.Client): ExpiringTable {
+  return markerTable(client, { retentionMs: KEEP_MS, marginMs: 0 });
 }
 
 interface Rate {
@@ -129,7 +115,7 @@ async function measureRate(postgres: BenchPostgres, variant: Variant, rows: numb
   const cpuSeconds = () => clients.map(backendCpuSeconds).reduce((sum, one) => sum + one, 0);
   const cpuBefore = cpuSeconds();
   const startedMs = performance.now();
-  const counts = await Promise.all(clients.map((client, worker) => variant.run(client, worker)));
+  const counts = await Promise.all(clients.map(variant.run));
   const seconds = (performance.now() - startedMs) / 1000;
   const cpu = cpuSeconds() - cpuBefore;
   await Promise.all(clients.map((client) => client.end()));
@@ -152,19 +138,18 @@ async function measurePinned(
     await fill(admin);
     await idle.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
     await idle.query('SELECT pg_current_xact_id()');
-    const sizes: number[] = [];
     const client = await postgres.connect();
-    const { batchDurationsSeconds } = await sweep(client, 0, 1, (size) => sizes.push(size));
+    const { batches } = await purgeAtFullSpeed(expiredMarkers(client), BATCH_ROWS);
     await idle.query('ROLLBACK');
     await client.end();
-    const full = batchDurationsSeconds.filter(
-      (_, index) => (sizes[index] ?? 0) > 0.99 * BATCH_ROWS,
-    );
-    const firstMs = median(full.slice(0, 5)) * 1000;
-    const lastMs = median(full.slice(-5)) * 1000;
+    const fullMs = batches
+      .filter(({ rows }) => rows > 0.99 * BATCH_ROWS)
+      .map(({ seconds }) => seconds * 1000);
+    const firstMs = median(fullMs.slice(0, 5));
+    const lastMs = median(fullMs.slice(-5));
     ratios.push(lastMs / firstMs);
     run.progress(
-      `pinned xmin, ${sizes.length} batches: the first ${rounded(firstMs, 1)} ms, the last ${rounded(lastMs, 1)} ms`,
+      `pinned xmin, ${batches.length} batches: the first ${rounded(firstMs, 1)} ms, the last ${rounded(lastMs, 1)} ms`,
     );
   }
   return { pinned_last_over_first: rounded(median(ratios)) };

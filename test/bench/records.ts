@@ -1,8 +1,6 @@
 /** Durable records: what a first request costs, how fast they are purged, and what an index is worth. */
 import type pg from 'pg';
-import { atFullSpeed } from '../../shared/postgres/purge/pace.ts';
-import { completedRecords } from '../../shared/postgres/purge/record-sweeps.ts';
-import { sweepExpired } from '../../shared/postgres/purge/sweep.ts';
+import { completedRecords } from '../../shared/postgres/purge/tables.ts';
 import {
   type BenchPostgres,
   backendCpuSeconds,
@@ -10,6 +8,7 @@ import {
   openBenchPostgres,
   rounded,
 } from './postgres.ts';
+import { purgeAtFullSpeed } from './purge-worker.ts';
 import { measureFirstRequests } from './records-first.ts';
 import type { BenchRun, Outcome } from './run.ts';
 
@@ -63,16 +62,8 @@ async function fill(admin: pg.Client, rows: number): Promise<void> {
 
 /** The purge as it is deployed, at full speed. */
 async function purge(client: pg.Client): Promise<number> {
-  const report = await sweepExpired({
-    table: completedRecords(client, { retentionMs: 48 * HOUR_MS, marginMs: 0 }),
-    share: { worker: 0, workers: 1, loops: 1 },
-    batchRowsMax: 10_000,
-    createPace: () => atFullSpeed,
-    remainingMs: () => Number.POSITIVE_INFINITY,
-    onBatch: () => {},
-  });
-  if (report.error !== undefined) throw report.error;
-  return report.rows;
+  const table = completedRecords(client, { retentionMs: 48 * HOUR_MS, marginMs: 0 });
+  return (await purgeAtFullSpeed(table, 10_000)).rows;
 }
 
 /** What many a purge is. */

@@ -1,24 +1,24 @@
+/** What has expired: cut into slices for a sweep, and counted for its report. */
+import type { QueryResultRow } from 'pg';
 import { fromMicros, toMicros } from '../microseconds.ts';
-import { type ExpiringTable, keepMs, type TimeSpan } from './expiring-table.ts';
+import type { Queryable } from '../pool.ts';
+import { type ExpiringTable, lifetimeMs, type TimeSpan } from './batch.ts';
 
-/** One part of the time that has expired, the unit of work of a loop. */
-export interface Slice {
-  /** The low-water mark: nothing before it is left, but for what is in doubt. */
-  from: string;
-  readonly until: string;
-  readonly seconds: number;
-  isDrained: boolean;
-  /** Somebody else than a purge holds rows in here: see batch.ts. */
-  isContended: boolean;
-  /** Where rows of others were skipped for the first time. */
-  doubtedFrom: string | undefined;
+/** One part of the time that has expired, the unit of work of a loop. Drained: `since` is `until`. */
+export interface Slice extends TimeSpan {
+  /** The low-water mark: nothing before it is left, except for skipped rows. */
+  since: string;
+  /** Somebody else than a purge has locked rows in here: see batch.ts. */
+  hasForeignLocks: boolean;
+  /** From here on, locked rows may have been skipped. */
+  skippedFrom: string | undefined;
 }
 
-export interface Horizon {
+export interface Backlog {
   /** What was created before this has expired, for this run. */
   readonly cutoff: string;
   /** In the order of time, without a gap from the oldest row to the cutoff. */
-  readonly slices: Slice[];
+  readonly slices: readonly Slice[];
 }
 
 /**
@@ -27,8 +27,9 @@ export interface Horizon {
  * batch do. It looks from the beginning of time on, in each run, so that what was
  * committed late is found.
  */
-export async function findHorizon(table: ExpiringTable, sliceCount: number): Promise<Horizon> {
-  const { rows } = await table.db.query<{ cutoff: string; seconds: number; edges: string[] }>(
+export async function findBacklog(table: ExpiringTable, sliceCount: number): Promise<Backlog> {
+  const { cutoff, edges } = await queryRow<{ cutoff: string; edges: string[] }>(
+    table.db,
     `WITH now AS MATERIALIZED (
        SELECT clock_timestamp() - $1::float8 * interval '1 millisecond' AS cutoff),
      expired AS MATERIALIZED (
@@ -42,21 +43,18 @@ export async function findHorizon(table: ExpiringTable, sliceCount: number): Pro
        SELECT *, ${table.lockSeconds}
                * greatest(1, ceil(extract(epoch FROM newest - oldest) / $2::int / ${table.lockSeconds})) AS seconds
          FROM expired)
-     SELECT ${toMicros('cutoff')} AS cutoff, seconds::float8,
+     SELECT ${toMicros('cutoff')} AS cutoff,
             ARRAY(SELECT ${toMicros('edge')}
                     FROM generate_series(oldest, newest, seconds * interval '1 second') AS edge
                    ORDER BY edge) AS edges
        FROM cut`,
-    [keepMs(table.kept), sliceCount],
+    [lifetimeMs(table.lifetime), sliceCount],
   );
-  const { cutoff, seconds, edges } = rows[0] as (typeof rows)[number];
-  const slices = edges.map((from, index) => ({
-    from,
+  const slices = edges.map((since, index) => ({
+    since,
     until: edges[index + 1] ?? cutoff,
-    seconds,
-    isDrained: false,
-    isContended: false,
-    doubtedFrom: undefined,
+    hasForeignLocks: false,
+    skippedFrom: undefined,
   }));
   return { cutoff, slices };
 }
@@ -72,39 +70,36 @@ export interface Remainder {
 const COUNTED_ROWS_MAX = 10_000;
 
 /**
- * What had expired by the cutoff and is still there. It looks where the run has not
- * seen to it that nothing is: to walk all the dead index entries that the run itself
- * has left behind would take half as long as its deletes.
+ * What had expired by the cutoff and is still there. It looks only where the sweep has not
+ * seen that nothing is left: to walk all the dead index entries that the sweep itself
+ * leaves behind would take half as long as its deletes.
  */
 export async function measureRemainder(
   table: ExpiringTable,
-  cutoff: string,
-  unseen: readonly TimeSpan[],
+  { cutoff, slices }: Backlog,
 ): Promise<Remainder> {
-  const { rows } = await table.db.query<{ counted: number; age: number | null }>(
-    `WITH seen AS MATERIALIZED (
-       SELECT sum(rows)::int AS counted, min(oldest) AS oldest
-         FROM (SELECT ${fromMicros('low')} AS since, ${fromMicros('high')} AS until
-                 FROM unnest($1::bigint[], $2::bigint[]) AS micros (low, high)) AS span,
-              LATERAL (SELECT count(*) AS rows, min(at) AS oldest
-                         FROM (SELECT ${table.column} AS at FROM ${table.name}
-                                WHERE ${table.column} >= since AND ${table.column} < until
-                                ORDER BY ${table.column} LIMIT ${COUNTED_ROWS_MAX + 1}) AS r) AS s)
-     SELECT coalesce(counted, 0) AS counted,
-            extract(epoch FROM clock_timestamp() - coalesce(oldest,
+  const { counted, age } = await queryRow<{ counted: number; age: number | null }>(
+    table.db,
+    `SELECT count(*)::int AS counted,
+            extract(epoch FROM clock_timestamp() - coalesce(min(at),
               -- What has expired since the cutoff is behind the time as well.
               (SELECT ${table.column} FROM ${table.name}
                 WHERE ${table.column} >= ${fromMicros('$3')} ORDER BY ${table.column} LIMIT 1)))::float8
               - $4::float8 / 1000 AS age
-       FROM seen`,
+       FROM (SELECT at
+               FROM unnest($1::bigint[], $2::bigint[]) AS slice (since, until),
+                    LATERAL (SELECT ${table.column} AS at FROM ${table.name}
+                              WHERE ${table.column} >= ${fromMicros('since')}
+                                AND ${table.column} < ${fromMicros('until')}
+                              ORDER BY ${table.column} LIMIT ${COUNTED_ROWS_MAX + 1}) AS r
+              LIMIT ${COUNTED_ROWS_MAX + 1}) AS seen`,
     [
-      unseen.map(({ since }) => since),
-      unseen.map(({ until }) => until),
+      slices.map(({ since, skippedFrom }) => skippedFrom ?? since),
+      slices.map(({ until }) => until),
       cutoff,
-      keepMs(table.kept),
+      lifetimeMs(table.lifetime),
     ],
   );
-  const { counted, age } = rows[0] as (typeof rows)[number];
   const leftRows =
     counted <= COUNTED_ROWS_MAX ? counted : Math.max(counted, await estimateRows(table, cutoff));
   return { leftRows, oldestExpiredAgeSeconds: Math.max(0, age ?? 0) };
@@ -112,9 +107,7 @@ export async function measureRemainder(
 
 /** What has expired by now. */
 export async function measureBacklog(table: ExpiringTable): Promise<Remainder> {
-  const { cutoff, slices } = await findHorizon(table, 1);
-  const spans = slices.map(({ from, until }) => ({ since: from, until }));
-  return measureRemainder(table, cutoff, spans);
+  return measureRemainder(table, await findBacklog(table, 1));
 }
 
 /**
@@ -124,13 +117,14 @@ export async function measureBacklog(table: ExpiringTable): Promise<Remainder> {
  */
 async function estimateRows(table: ExpiringTable, cutoff: string): Promise<number> {
   const percent = `least(100, 1000 * 100 * 8192.0 / greatest(1, pg_relation_size('${table.name}')))`;
-  const { rows } = await table.db.query<{ rows: number }>(
-    `SELECT (count(*) * 100 / ${percent})::float8 AS rows
+  const { rows } = await queryRow<{ rows: number }>(
+    table.db,
+    `SELECT round(count(*) * 100 / ${percent})::float8 AS rows
        FROM ${table.name} TABLESAMPLE SYSTEM (${percent})
       WHERE ${table.column} < ${fromMicros('$1')}`,
     [cutoff],
   );
-  return Math.round((rows[0] as { rows: number }).rows);
+  return rows;
 }
 
 /**
@@ -138,16 +132,30 @@ async function estimateRows(table: ExpiringTable, cutoff: string): Promise<numbe
  * all there already.
  */
 export async function measureArrival(table: ExpiringTable, cutoff: string): Promise<number> {
-  const { rows } = await table.db.query<{ rows: number; seconds: number | null }>(
-    `SELECT count(*)::float8 AS rows,
-            extract(epoch FROM max(at) - ${fromMicros('$1')})::float8 AS seconds
+  const { perSecond } = await queryRow<{ perSecond: number }>(
+    table.db,
+    `SELECT count(*)::float8
+              / CASE WHEN count(*) < ${COUNTED_ROWS_MAX} THEN 60
+                     ELSE greatest(0.001, extract(epoch FROM max(at) - ${fromMicros('$1')})::float8)
+                END AS "perSecond"
        FROM (SELECT ${table.column} AS at FROM ${table.name}
               WHERE ${table.column} >= ${fromMicros('$1')}
                 AND ${table.column} < ${fromMicros('$1')} + interval '60 seconds'
               ORDER BY ${table.column} LIMIT ${COUNTED_ROWS_MAX}) AS r`,
     [cutoff],
   );
-  const { rows: counted, seconds } = rows[0] as (typeof rows)[number];
-  const spanSeconds = counted < COUNTED_ROWS_MAX ? 60 : Math.max(seconds ?? 0, 0.001);
-  return counted / spanSeconds;
+  return perSecond;
+}
+
+/** The row of a statement that answers exactly one. */
+export async function queryRow<Row extends QueryResultRow>(
+  db: Queryable,
+  text: string,
+  values: unknown[],
+): Promise<Row> {
+  const { rows } = await db.query<Row>(text, values);
+  const [row] = rows;
+  if (row === undefined || rows.length > 1)
+    throw new Error(`${rows.length} rows, not one: ${text}`);
+  return row;
 }

@@ -1,17 +1,60 @@
 import { meaningOf } from '../classify-error.ts';
 import { fromMicros, toMicros } from '../microseconds.ts';
-import type { ExpiringTable, TimeSpan } from './expiring-table.ts';
+import type { Queryable } from '../pool.ts';
+
+/** How long rows are kept, from the time that their age counts from. */
+export interface Lifetime {
+  /** What was promised; see tables.ts. */
+  readonly retentionMs: number;
+  /** Beyond it: the longest request, the oldest transaction and the clock skew together. */
+  readonly marginMs: number;
+}
+
+export function lifetimeMs({ retentionMs, marginMs }: Lifetime): number {
+  return retentionMs + marginMs;
+}
+
+/**
+ * A table whose rows go by age, and the connections that it is swept on.
+ *
+ * The names stand in the SQL as they are; they are the product's own. `column` has
+ * a plain index and never changes once a row may expire: a lease that can be renewed
+ * needs the delete of abandoned.ts.
+ */
+export interface ExpiringTable {
+  readonly db: Queryable;
+  readonly name: string;
+  /** The timestamptz that the age counts from. */
+  readonly column: string;
+  /**
+   * How much time one lock covers; the same for all purges of this table. Wide enough
+   * that a full batch lies in few of them, narrow enough for several workers to find
+   * room: about what holds some thousand rows.
+   */
+  readonly lockSeconds: number;
+  readonly lifetime: Lifetime;
+}
+
+/**
+ * A span of time, [since, until), in microseconds since 1970 as Postgres writes a bigint.
+ * A Date would lose the microseconds, and a timestamptz written as text is read as another
+ * time under every DateStyle but ISO: "IST" is Israel's time there.
+ */
+export interface TimeSpan {
+  readonly since: string;
+  readonly until: string;
+}
+
+export function secondsOf({ since, until }: TimeSpan): number {
+  return (Number(until) - Number(since)) / 1e6;
+}
 
 /** A span that holds about as many rows as were asked for, found by looking ahead. */
 export interface Batch extends TimeSpan {
-  /** From the first row to the end. */
-  readonly seconds: number;
-  /** From there to the end of the slice. */
-  readonly secondsAfter: number;
   /** There are as many rows as were asked for, or more. */
   readonly isFull: boolean;
-  /** More rows than were asked for bear the one time `since`. */
-  readonly isInstant: boolean;
+  /** More rows than were asked for have the timestamp `since`. */
+  readonly isSingleTimestamp: boolean;
 }
 
 /**
@@ -42,15 +85,11 @@ export async function findBatch(
               (SELECT ${column} FROM ${name}
                 WHERE ${column} >= since AND ${column} < until
                 ORDER BY ${column} OFFSET $3::int LIMIT 1) AS next
-         FROM first),
-     batch AS (
-       SELECT since, next, greatest(coalesce(next, until), since + interval '1 microsecond') AS until
-         FROM last)
-     SELECT ${toMicros('since')} AS since, ${toMicros('until')} AS until,
-            next IS NOT NULL AS "isFull", coalesce(next = since, false) AS "isInstant",
-            extract(epoch FROM until - since)::float8 AS seconds,
-            extract(epoch FROM ${fromMicros('$2')} - until)::float8 AS "secondsAfter"
-       FROM batch`,
+         FROM first)
+     SELECT ${toMicros('since')} AS since,
+            ${toMicros(`greatest(coalesce(next, until), since + interval '1 microsecond')`)} AS until,
+            next IS NOT NULL AS "isFull", coalesce(next = since, false) AS "isSingleTimestamp"
+       FROM last`,
     [span.since, span.until, rowsMax],
   );
   return rows[0];
@@ -91,7 +130,7 @@ const LOCK_TIMEOUT_MS = 100;
  * promised since this purge read it.
  */
 export async function deleteSpan(
-  { db, name, column, lockSeconds, kept }: ExpiringTable,
+  { db, name, column, lockSeconds, lifetime }: ExpiringTable,
   span: TimeSpan,
   lockTimeoutMs = LOCK_TIMEOUT_MS,
 ): Promise<number> {
@@ -104,7 +143,7 @@ export async function deleteSpan(
                FROM generate_series($1::bigint / ${lockMicros}, ($2::bigint - 1) / ${lockMicros}) AS bucket)
         AND (SELECT limit_lock_wait($3))
         AND (SELECT retention_holds('${name}', $4))`,
-    [span.since, span.until, lockTimeoutMs, kept.retentionMs],
+    [span.since, span.until, lockTimeoutMs, lifetime.retentionMs],
   );
   return rowCount ?? 0;
 }
@@ -117,7 +156,7 @@ export async function deleteSpan(
  * now be another row.
  */
 export async function deleteUnlocked(
-  { db, name, column, kept }: ExpiringTable,
+  { db, name, column, lifetime }: ExpiringTable,
   span: TimeSpan,
   rowsMax: number,
 ): Promise<number> {
@@ -131,7 +170,7 @@ export async function deleteUnlocked(
                FOR UPDATE SKIP LOCKED))
         AND ${isWithin}
         AND (SELECT retention_holds('${name}', $4))`,
-    [span.since, span.until, rowsMax, kept.retentionMs],
+    [span.since, span.until, rowsMax, lifetime.retentionMs],
   );
   return rowCount ?? 0;
 }

@@ -1,189 +1,150 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { monotonicMs } from '../../core/clock.ts';
-import { findHorizon, measureArrival, measureRemainder, type Slice } from './backlog.ts';
-import { type Batch, deleteSpan, deleteUnlocked, findBatch, isWaitTooLong } from './batch.ts';
-import type { ExpiringTable } from './expiring-table.ts';
-import { firstBatchRows, nextBatchRows, type Pace } from './pace.ts';
-
-/** Which part of the work is this one's: worker `worker` of `workers`, counted from 0. */
-export interface Share {
-  readonly worker: number;
-  readonly workers: number;
-  /** How many loops each worker runs, on a connection each. */
-  readonly loops: number;
-}
+import {
+  findBacklog,
+  measureArrival,
+  measureRemainder,
+  type Remainder,
+  type Slice,
+} from './backlog.ts';
+import {
+  type Batch,
+  deleteSpan,
+  deleteUnlocked,
+  type ExpiringTable,
+  findBatch,
+  isWaitTooLong,
+  secondsOf,
+} from './batch.ts';
+import { BATCH_ROWS_FIRST, nextBatchRows, type Throttle } from './throttle.ts';
 
 export interface SweepPlan {
-  readonly table: ExpiringTable;
-  readonly share: Share;
+  /** How many loops at once, on a connection each. */
+  readonly concurrency: number;
   readonly batchRowsMax: number;
-  createPace(): Pace;
+  /** Called once for each loop. */
+  createThrottle(remainingMs: () => number): Throttle;
   /** How much longer the sweep may go on; asked before each batch. */
   remainingMs(): number;
-  onBatch(rows: number): void;
+  /** Told of each batch once it has committed. */
+  onBatch(rows: number, seconds: number): void;
 }
 
-export interface SweepReport {
-  readonly rows: number;
-  readonly batchDurationsSeconds: readonly number[];
-  /**
-   * What had expired when the sweep began and is still there; see `Remainder`. Undefined when it
-   * could not be seen.
-   */
-  readonly leftRows: number | undefined;
-  readonly oldestExpiredAgeSeconds: number | undefined;
-  /** Of all the loops together, without their pauses. */
-  readonly rowsPerSecond: number;
+/** What had expired when the sweep began and is still there. */
+export interface SweepReport extends Remainder {
   /** How many rows expire in a second. */
   readonly arrivalPerSecond: number;
-  /** What ended one of the loops early (the others went on), or kept it from seeing what is left. */
-  readonly error: unknown;
+  /** What ended one of the loops early; the others went on. */
+  readonly error?: unknown;
 }
 
-/**
- * More slices than loops, so that who is done early can help, and so that two that
- * do not know of each other soon work far apart.
- */
-const SLICES_PER_LOOP = 8;
+/** More slices than loops, since other processes may be at work on the same table. */
+const SLICES_PER_LOOP = 16;
 
 /**
  * Deletes what has expired, batch by batch, until nothing is left or the time is up.
- * Safe at any number at once, coordinated or not, and killed at any moment.
+ * Any number of sweeps may run at once, in any number of processes, and be killed at any
+ * moment: none knows of the others. Each takes the slices in a random order, so that they
+ * begin far apart, and passes by a batch that another one is deleting.
  */
-export async function sweepExpired(plan: SweepPlan): Promise<SweepReport> {
-  const { table, share } = plan;
-  const total = loopsOfAll(share);
-  const { cutoff, slices } = await findHorizon(table, total * SLICES_PER_LOOP);
-  const tally: Tally = { rows: 0, batchDurationsSeconds: [], rowsPerSecond: 0 };
-  const outcomes = await Promise.allSettled(
-    Array.from({ length: share.loops }, (_, index) => {
-      const loop = share.worker * share.loops + index;
-      return runLoop(plan, orderFor(slices, loop, total), tally);
-    }),
+export async function sweepExpired(table: ExpiringTable, plan: SweepPlan): Promise<SweepReport> {
+  const backlog = await findBacklog(table, plan.concurrency * SLICES_PER_LOOP);
+  const queue = shuffled(backlog.slices);
+  const loops = await Promise.allSettled(
+    Array.from({ length: plan.concurrency }, () => runLoop(table, queue, plan)),
   );
-  // A short batch alone proves nothing: rows that another has locked are skipped,
-  // and are still there when it rolls back.
-  const unseen = slices.flatMap(({ from, until, isDrained, doubtedFrom }) => {
-    const since = doubtedFrom ?? from;
-    return isDrained && doubtedFrom === undefined ? [] : [{ since, until }];
-  });
-  const loopError = outcomes.find((outcome) => outcome.status === 'rejected')?.reason;
+  const error = loops.find((loop) => loop.status === 'rejected')?.reason;
   try {
-    const remainder = await measureRemainder(table, cutoff, unseen);
-    const arrivalPerSecond = await measureArrival(table, cutoff);
-    return { ...tally, ...remainder, arrivalPerSecond, error: loopError };
-  } catch (error) {
-    // What was deleted counts, whatever became of the server or of our time since.
-    return { ...tally, ...UNSEEN, arrivalPerSecond: 0, error: loopError ?? error };
+    const remainder = await measureRemainder(table, backlog);
+    return { ...remainder, arrivalPerSecond: await measureArrival(table, backlog.cutoff), error };
+  } catch (unmeasured) {
+    throw error ?? unmeasured;
   }
 }
-
-/** What is left, when that could not be seen. */
-export const UNSEEN = { leftRows: undefined, oldestExpiredAgeSeconds: undefined };
 
 /**
- * One's own slices in the order of time, then those of the others from their end: so
- * the one who helps and the one who is helped meet once, and not at every slice. Each
- * begins with another neighbour: to look through a slice that its owner has drained
- * costs the first who does it half as much as the deletes, and those after him nothing.
+ * Finds a batch, deletes it and pauses, until the queue is empty or the time is up. The queue is
+ * that of all loops of this sweep; a slice is not in it while one of them is at work there.
  */
-export function orderFor<S>(slices: readonly S[], loop: number, loops: number): S[] {
-  const edge = (index: number) => Math.floor((slices.length * index) / loops);
-  const ownOf = (index: number) => slices.slice(edge(index), edge(index + 1));
-  const neighbours = Array.from({ length: loops - 1 }, (_, index) => (loop + 1 + index) % loops);
-  return [...ownOf(loop), ...neighbours.flatMap((index) => ownOf(index).reverse())];
-}
-
-/** What the loops of a sweep add up to. */
-interface Tally {
-  rows: number;
-  readonly batchDurationsSeconds: number[];
-  rowsPerSecond: number;
-}
-
-async function runLoop(plan: SweepPlan, queue: Slice[], tally: Tally): Promise<void> {
-  const pace = plan.createPace();
-  const own = { rows: 0, busyMs: 0 };
-  let batchRows = firstBatchRows(plan.batchRowsMax);
-  let refusals = 0;
-  try {
-    for (let slice = nextSlice(queue); slice; slice = nextSlice(queue)) {
-      if (plan.remainingMs() <= 0) return;
-      const startedMs = monotonicMs();
-      const done = await sweepBatch(plan.table, slice, batchRows);
-      if (done === 'drained') continue;
-      if (done === 'refused') {
-        // Another purge is at work there: there is other work, and then another look.
-        queue.push(...queue.splice(0, 1));
-        if (++refusals >= queue.length) await pauseFor(refusedPauseMs(refusals), plan);
-        continue;
-      }
+async function runLoop(table: ExpiringTable, queue: Slice[], plan: SweepPlan): Promise<void> {
+  const throttle = plan.createThrottle(plan.remainingMs);
+  let batchRows = Math.min(BATCH_ROWS_FIRST, plan.batchRowsMax);
+  let busyInARow = 0;
+  for (let slice = queue.shift(); slice && plan.remainingMs() > 0; slice = queue.shift()) {
+    const startedMs = monotonicMs();
+    let done: FinishedBatch | undefined;
+    try {
+      done = await sweepBatch(table, slice, batchRows);
+    } finally {
+      // Where another purge is at work, or a statement failed, somebody looks again at the end.
+      if (!isDrained(slice)) queue.splice(done ? 0 : queue.length, 0, slice);
+    }
+    if (done) {
+      busyInARow = 0;
       const { rows, batch } = done;
       const busyMs = monotonicMs() - startedMs;
-      refusals = 0;
-      own.rows += rows;
-      own.busyMs += busyMs;
-      tally.rows += rows;
-      tally.batchDurationsSeconds.push(busyMs / 1000);
-      plan.onBatch(rows);
+      plan.onBatch(rows, busyMs / 1000);
       batchRows = nextBatchRows(batchRows, { busyMs, isFull: batch.isFull }, plan.batchRowsMax);
-      const leftSeconds = (batch.secondsAfter + secondsBehind(queue)) / loopsOfAll(plan.share);
-      await pauseFor(pace({ rows, busyMs, spanSeconds: batch.seconds, leftSeconds }), plan);
+      const leftSeconds = sum(queue.map(secondsOf)) / plan.concurrency;
+      await pause(throttle({ rows, busyMs, spanSeconds: secondsOf(batch), leftSeconds }), plan);
+    } else if (!isDrained(slice)) {
+      await pause(busyPauseMs(++busyInARow), plan);
     }
-  } finally {
-    if (own.busyMs > 0) tally.rowsPerSecond += (own.rows / own.busyMs) * 1000;
   }
 }
 
-type Swept = 'drained' | 'refused' | { readonly rows: number; readonly batch: Batch };
+interface FinishedBatch {
+  readonly batch: Batch;
+  readonly rows: number;
+}
 
-/** One batch of a slice, and its mark put forward. */
-async function sweepBatch(table: ExpiringTable, slice: Slice, batchRows: number): Promise<Swept> {
-  const batch = await findBatch(table, { since: slice.from, until: slice.until }, batchRows);
+/** Deletes one batch of a slice and moves its mark. Undefined: none is left, or another purge has it. */
+async function sweepBatch(
+  table: ExpiringTable,
+  slice: Slice,
+  batchRows: number,
+): Promise<FinishedBatch | undefined> {
+  const batch = await findBatch(table, slice, batchRows);
   if (batch === undefined) {
-    slice.isDrained = true;
-    return 'drained';
+    slice.since = slice.until;
+    return undefined;
   }
-  if (!batch.isInstant && !slice.isContended) {
+  if (!batch.isSingleTimestamp && !slice.hasForeignLocks) {
     try {
       const rows = await deleteSpan(table, batch);
-      if (rows === 0) return 'refused';
-      slice.from = batch.until;
-      slice.isDrained = batch.secondsAfter <= 0;
-      return { rows, batch };
+      if (rows === 0) return undefined;
+      slice.since = batch.until;
+      return { batch, rows };
     } catch (error) {
       if (!isWaitTooLong(error)) throw error;
-      slice.isContended = true;
+      slice.hasForeignLocks = true;
     }
   }
+  slice.skippedFrom ??= batch.since;
   const rows = await deleteUnlocked(table, batch, batchRows);
-  slice.doubtedFrom ??= batch.since;
-  // There may be more of an instant, which the mark cannot cut in two.
-  const isMore = batch.isInstant && rows === batchRows;
-  slice.from = isMore ? batch.since : batch.until;
-  slice.isDrained = !isMore && batch.secondsAfter <= 0;
-  return { rows, batch };
+  // The mark cannot cut a single timestamp in two: there may be more rows of it.
+  slice.since = batch.isSingleTimestamp && rows === batchRows ? batch.since : batch.until;
+  return { batch, rows };
 }
 
-function nextSlice(queue: Slice[]): Slice | undefined {
-  while (queue[0]?.isDrained) queue.shift();
-  return queue[0];
+function isDrained({ since, until }: Slice): boolean {
+  return since === until;
 }
 
-function secondsBehind([, ...slices]: readonly Slice[]): number {
-  const waiting = slices.filter(({ isDrained }) => !isDrained);
-  return waiting.reduce((sum, { seconds }) => sum + seconds, 0);
+/** Another purge's batch takes some 30 ms; one that takes much longer is asked for less and less often. */
+function busyPauseMs(busyInARow: number): number {
+  return Math.min(320, 10 * busyInARow) * (0.5 + Math.random());
 }
 
-function loopsOfAll({ workers, loops }: Share): number {
-  return workers * loops;
-}
-
-/** A batch of the other's takes some 30 ms; one that takes much longer is not asked for at that rate. */
-function refusedPauseMs(refusals: number): number {
-  return Math.min(320, 10 * refusals) * (0.5 + Math.random());
-}
-
-async function pauseFor(ms: number, { remainingMs }: SweepPlan): Promise<void> {
+async function pause(ms: number, { remainingMs }: SweepPlan): Promise<void> {
   if (ms > 0) await sleep(Math.max(0, Math.min(ms, remainingMs())));
+}
+
+function shuffled<T>(items: readonly T[]): T[] {
+  const placed = items.map((item) => ({ item, place: Math.random() }));
+  return placed.sort((a, b) => a.place - b.place).map(({ item }) => item);
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }

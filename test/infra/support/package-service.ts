@@ -35,6 +35,7 @@ const PARAMS = {
     'cacheUser=their-user',
     'cacheSecurityGroupId=sg-0c3',
     'alarmEmail=somebody@example.com',
+    'purgeWorkers=3',
   ],
   local: [],
 } as const;

@@ -8,11 +8,10 @@ import {
   test,
   vi,
 } from 'vitest';
-
 import type { Queryable } from '../../../shared/postgres/pool.ts';
-import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
-import type { Course } from '../../../shared/postgres/purge/sweeps.ts';
-import { runSweeps } from '../../../shared/postgres/purge/worker.ts';
+import { runSweeps } from '../../../shared/postgres/purge/run.ts';
+import { type SweepPlan, sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
+import { noThrottle } from '../../../shared/postgres/purge/throttle.ts';
 import { createPurge, type Purge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
@@ -23,6 +22,7 @@ import {
   insertMarkers,
   KEPT_MINUTES,
   markersLeft,
+  markersOn,
   purgePool,
   sweep,
 } from './support.ts';
@@ -34,12 +34,15 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
 
-const COURSE: Course = {
-  share: { worker: 0, workers: 1, loops: 1 },
-  batchRowsMax: 1000,
-  createPace: () => atFullSpeed,
-  onBatch: () => {},
-};
+function planFor(remainingMs: number): SweepPlan {
+  return {
+    concurrency: 1,
+    batchRowsMax: 1000,
+    createThrottle: () => noThrottle,
+    remainingMs: () => remainingMs,
+    onBatch: () => {},
+  };
+}
 
 function purge(environment: Record<string, string> = {}): Purge {
   const purge = createPurge({
@@ -103,7 +106,7 @@ test('several loops of one invocation share the work, on a connection each', asy
     PURGE_DATABASE_URL: `${db.purgeUrl}?application_name=three-loops`,
     BACKSTOP_PURGE_LOOPS: '3',
   };
-  const answer = await purge(settings).run({}, { worker: 0, workers: 2 });
+  const answer = await purge(settings).run({});
   expect(answer).toMatchObject({ rows: 20_000, drained: true, failed: [] });
   const [sessions] = await db.sql<{ count: number }>(
     `SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'three-loops'`,
@@ -162,19 +165,21 @@ describe('a sweep that fails', () => {
   test('a sweep that fails does not stop the others, and what it did before counts', async () => {
     await insertMarkers(db, 2500, { spreadSeconds: 2 });
     const broken = new Error('relation "gone" does not exist');
-    const halfway = { rows: 7, batchDurationsSeconds: [0.1], leftRows: 3, error: broken };
+    const halfway = async (_db: Queryable, { onBatch }: SweepPlan) => {
+      onBatch(7, 0.1);
+      return { leftRows: 3, oldestExpiredAgeSeconds: 1, arrivalPerSecond: 0, error: broken };
+    };
     const { result, errors } = await runSweeps(
       purgePool(db).pool,
       [
         { name: 'throws', run: () => Promise.reject(broken) },
-        { name: 'halfway', run: async (on) => ({ ...(await sweep(on)), ...halfway }) },
-        { name: 'markers', run: (on, _course, remainingMs) => sweep(on, { remainingMs }) },
+        { name: 'halfway', run: halfway },
+        { name: 'markers', run: (on, plan) => sweepExpired(markersOn(on), plan) },
       ],
-      COURSE,
-      () => 30_000,
+      planFor(30_000),
     );
     expect(result).toMatchObject({
-      rows: 7,
+      rows: 2507,
       drained: false,
       failed: ['throws', 'halfway'],
       leftRows: null,
@@ -191,13 +196,13 @@ describe('a sweep that fails', () => {
     const parts: number[] = [];
     const greedy = (name: string) => ({
       name,
-      run: async (on: Queryable, _course: Course, remainingMs: () => number) => {
+      run: async (on: Queryable, { remainingMs }: SweepPlan) => {
         parts.push(remainingMs());
         return sweep(on);
       },
     });
     const sweeps = [greedy('first'), greedy('second')];
-    await runSweeps(purgePool(db).pool, sweeps, COURSE, () => 12_000);
+    await runSweeps(purgePool(db).pool, sweeps, planFor(12_000));
     // 12 s, of which 2 are the margin; half of a part (5 s at the most) comes after its deletes.
     expect(parts[0]).toBeGreaterThan(2400);
     expect(parts[0]).toBeLessThanOrEqual(2500);
@@ -250,17 +255,24 @@ describe('the schedule of the purge', () => {
       delete process.env['PURGE_DATABASE_URL'];
     });
     const { handler } = await import('../../../functions/operations/purge.ts');
+    // As the schedules of older releases said it, and wrongly: workers have no numbers any more.
     const envelope = { source: 'aws.scheduler', detail: { worker: 0, workers: 1 } };
-    for (const event of [{}, envelope, { worker: 1, workers: 2 }, undefined]) {
-      expect(await handler(event, {})).toMatchObject({ rows: 0, drained: true, failed: [] });
+    for (const event of [
+      {},
+      envelope,
+      { worker: 1, workers: 2 },
+      { worker: 2, workers: 2 },
+      null,
+    ]) {
+      await insertMarkers(db, 3);
+      expect(await handler(event, {})).toMatchObject({ rows: 3, drained: true, failed: [] });
     }
-    await expect(handler({ worker: 2, workers: 2 }, {})).rejects.toThrow(/input is .*"worker":2/);
   });
 
   test('four runs of the same event at once delete together what had expired (C97)', async () => {
     await insertMarkers(db, 20_000, { spreadSeconds: 20 });
     await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
-    const answers = await Promise.all([1, 2, 3, 4].map(() => purge().run({}, {})));
+    const answers = await Promise.all([1, 2, 3, 4].map(() => purge().run({})));
     expect(answers.flatMap(({ failed }) => failed)).toEqual([]);
     expect(answers.reduce((sum, { rows }) => sum + rows, 0)).toBe(20_000);
     expect(await countLeft(db)).toBe(10);

@@ -1,16 +1,10 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-
-import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
-import {
-  completedRecords,
-  deleteAbandonedRecords,
-  sweepAbandonedRecords,
-} from '../../../shared/postgres/purge/record-sweeps.ts';
-import { sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
+import { deleteAbandoned, sweepAbandoned } from '../../../shared/postgres/purge/abandoned.ts';
+import { completedRecords } from '../../../shared/postgres/purge/tables.ts';
 import { createPurge } from '../../../shared/service/index.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { seenBlocked } from '../../support/waiting.ts';
-import { purgePool } from './support.ts';
+import { purgePool, sum, sweep as sweepTable } from './support.ts';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -66,18 +60,13 @@ async function left(): Promise<string[]> {
 const connections = (options = '') => purgePool(db, 2, options);
 
 async function sweep(pool = connections(), batchRowsMax = 500) {
-  const completed = await sweepExpired({
-    table: completedRecords(pool, KEPT),
-    share: { worker: 0, workers: 1, loops: 1 },
-    batchRowsMax,
-    createPace: () => atFullSpeed,
-    remainingMs: () => 10_000,
-    onBatch: () => {},
-  });
+  const table = completedRecords(pool, KEPT);
+  const completed = await sweepTable(pool, { table, batchRowsMax });
   expect(completed.error).toBeUndefined();
-  const abandoned = await sweepAbandonedRecords(pool, KEPT, {
+  const abandonedRows: number[] = [];
+  const abandoned = await sweepAbandoned(pool, KEPT, {
     remainingMs: () => 10_000,
-    onBatch: () => {},
+    onBatch: (rows) => abandonedRows.push(rows),
   });
   const oldestSeconds = Math.max(
     completed.oldestExpiredAgeSeconds ?? Number.NaN,
@@ -85,8 +74,8 @@ async function sweep(pool = connections(), batchRowsMax = 500) {
   );
   return {
     completed: completed.rows,
-    batches: completed.batchDurationsSeconds.length,
-    abandoned: abandoned.rows,
+    batches: completed.batchRows.length,
+    abandoned: sum(abandonedRows),
     oldestSeconds,
   };
 }
@@ -183,7 +172,7 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
       connections('-c enable_seqscan=off'),
       connections('-c enable_indexscan=off -c enable_bitmapscan=off'),
     ];
-    const sweeps = await Promise.all(pools.map((pool) => deleteAbandonedRecords(pool, KEPT)));
+    const sweeps = await Promise.all(pools.map((pool) => deleteAbandoned(pool, KEPT)));
     expect(sweeps.toSorted((a, b) => a - b)).toEqual([0, 5000]);
     expect(await left()).toEqual([]);
   });
@@ -193,10 +182,10 @@ describe('two sweeps of abandoned records at once, under different plans', () =>
     const first = await openSession(db.purgeUrl);
     await first.query('BEGIN');
     const pool = connections();
-    expect(await deleteAbandonedRecords(first, KEPT)).toBe(1);
-    expect(await deleteAbandonedRecords(pool, KEPT)).toBe(0);
+    expect(await deleteAbandoned(first, KEPT)).toBe(1);
+    expect(await deleteAbandoned(pool, KEPT)).toBe(0);
     await first.query('ROLLBACK');
-    expect(await deleteAbandonedRecords(pool, KEPT)).toBe(1);
+    expect(await deleteAbandoned(pool, KEPT)).toBe(1);
   });
 });
 

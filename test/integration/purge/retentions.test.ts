@@ -11,9 +11,9 @@ import {
   recordStore,
 } from '../../../shared/postgres/index.ts';
 import { acquire } from '../../../shared/postgres/pool.ts';
+import { deleteAbandoned } from '../../../shared/postgres/purge/abandoned.ts';
 import { deleteSpan, deleteUnlocked } from '../../../shared/postgres/purge/batch.ts';
-import { deleteAbandonedRecords } from '../../../shared/postgres/purge/record-sweeps.ts';
-import { createPurge, type PurgeAnswer } from '../../../shared/service/index.ts';
+import { createPurge, type PurgeResult } from '../../../shared/service/index.ts';
 import { createEmptyDatabase } from '../../infra/support/empty-database.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { startFaultProxy } from '../../support/fault-proxy.ts';
@@ -68,7 +68,7 @@ async function connect(database: Database): Promise<void> {
   (await acquire(database.pool, Date.now() + 20_000)).release();
 }
 
-function purge(environment: Record<string, string> = {}): Promise<PurgeAnswer> {
+function purge(environment: Record<string, string> = {}): Promise<PurgeResult> {
   const purge = createPurge({
     DATABASE_URL: db.apiUrl,
     PURGE_DATABASE_URL: db.purgeUrl,
@@ -343,7 +343,7 @@ describe('a retention that is raised while a purge runs (core 1)', () => {
     const all = await spanOfAll();
     await expect(deleteSpan(markersOn(pool), all)).rejects.toThrow(refused);
     await expect(deleteUnlocked(markersOn(pool), span, 10)).rejects.toThrow(refused);
-    await expect(deleteAbandonedRecords(pool, kept)).rejects.toThrow(refused);
+    await expect(deleteAbandoned(pool, kept)).rejects.toThrow(refused);
     expect(await markersLeft(db)).toHaveLength(3);
     expect(await recordsLeft()).toEqual(['abandoned']);
   });

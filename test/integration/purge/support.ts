@@ -1,23 +1,15 @@
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
 import { type Queryable, statementsOn } from '../../../shared/postgres/pool.ts';
-import {
-  type ExpiringTable,
-  type Kept,
-  markerTable,
-} from '../../../shared/postgres/purge/expiring-table.ts';
-import { atFullSpeed } from '../../../shared/postgres/purge/pace.ts';
-import {
-  type Share,
-  type SweepPlan,
-  type SweepReport,
-  sweepExpired,
-} from '../../../shared/postgres/purge/sweep.ts';
+import type { ExpiringTable, Lifetime } from '../../../shared/postgres/purge/batch.ts';
+import { type SweepPlan, sweepExpired } from '../../../shared/postgres/purge/sweep.ts';
+import { markerTable } from '../../../shared/postgres/purge/tables.ts';
+import { noThrottle } from '../../../shared/postgres/purge/throttle.ts';
 import type { TestDatabase } from '../../support/database.ts';
 
 /** Retention 1 h and margin 5 min, by default. */
 export const KEPT_MINUTES = 65;
-export const KEPT: Kept = { retentionMs: 3_600_000, marginMs: 300_000 };
+export const KEPT: Lifetime = { retentionMs: 3_600_000, marginMs: 300_000 };
 
 /** Rows k1 to kN, k1 the oldest and at a whole second, spread over so many seconds. */
 export async function insertMarkers(
@@ -75,20 +67,25 @@ export function markersOn(connections: Queryable): ExpiringTable {
   return markerTable(connections, KEPT);
 }
 
-/** A sweep at full speed and without an end, unless told otherwise. */
-export function sweep(
+/** A sweep at full speed and without an end, unless told otherwise, and what it deleted. */
+export async function sweep(
   connections: Queryable,
-  plan: Partial<Omit<SweepPlan, 'share'>> & { share?: Partial<Share> } = {},
-): Promise<SweepReport> {
-  return sweepExpired({
-    table: markersOn(connections),
+  { table = markersOn(connections), ...plan }: Partial<SweepPlan> & { table?: ExpiringTable } = {},
+) {
+  const batchRows: number[] = [];
+  const report = await sweepExpired(table, {
+    concurrency: 1,
     batchRowsMax: 1000,
-    createPace: () => atFullSpeed,
+    createThrottle: () => noThrottle,
     remainingMs: () => Number.POSITIVE_INFINITY,
-    onBatch: () => {},
     ...plan,
-    share: { worker: 0, workers: 1, loops: 1, ...plan.share },
+    onBatch: (rows) => batchRows.push(rows),
   });
+  return { ...report, rows: sum(batchRows), batchRows };
+}
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }
 
 export interface Statement {

@@ -1,4 +1,13 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import {
+  afterAll,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+  vi,
+} from 'vitest';
 import type { Queryable } from '../../../shared/postgres/pool.ts';
 import { createTestDatabase, openSession, type TestDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/waiting.ts';
@@ -12,6 +21,7 @@ import {
   purgePool,
   type Statement,
   spiedOn,
+  sum,
   sweep,
 } from './support.ts';
 
@@ -22,41 +32,38 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 beforeEach(() => db.sql('TRUNCATE player_mutation_idempotency'));
 
-const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
-
 test('a sweep goes on in batches of the set size, exactly as many as it takes', async () => {
   await insertMarkers(db, 2001, { spreadSeconds: 1 });
-  const sizes: number[] = [];
-  await sweep(purgePool(db), { onBatch: (rows) => sizes.push(rows) });
-  expect(sizes).toEqual([1000, 1000, 1]);
+  expect(await sweep(purgePool(db))).toMatchObject({ batchRows: [1000, 1000, 1] });
 });
 
 test('no batch begins before the one before it ended', async () => {
   await insertMarkers(db, 5000, { spreadSeconds: 5 });
-  const marks: string[] = [];
-  const looks = spiedOn(purgePool(db), ({ text, values }) => {
-    if (text.includes('OFFSET')) marks.push(String(values[0]));
+  /** Where each look began, by the end of its slice. */
+  const marks = new Map<unknown, string[]>();
+  const looks = spiedOn(purgePool(db), ({ text, values: [since, until] }) => {
+    if (text.includes('OFFSET')) marks.set(until, [...(marks.get(until) ?? []), String(since)]);
   });
-  await sweep(looks);
-  expect(marks.length).toBeGreaterThanOrEqual(5);
-  expect(marks).toEqual(marks.toSorted());
-  expect(new Set(marks).size).toBe(marks.length);
+  await sweep(looks, { batchRowsMax: 100 });
+  const all = [...marks.values()].flat();
+  expect(all.length).toBeGreaterThanOrEqual(50);
+  expect(new Set(all).size).toBe(all.length);
+  for (const ofSlice of marks.values()) expect(ofSlice).toEqual(ofSlice.toSorted());
 });
 
 describe('5,000 rows of one instant, in batches of 1,000', () => {
   test('the rows drain, and no batch is larger', async () => {
     await insertMarkers(db, 5000);
     await insertMarkers(db, 10, { ageMinutes: KEPT_MINUTES - 1, prefix: 'live' });
-    const sizes: number[] = [];
-    const report = await sweep(purgePool(db), { onBatch: (rows) => sizes.push(rows) });
-    expect(report).toMatchObject({ rows: 5000, leftRows: 0, error: undefined });
-    expect(sizes).toEqual([1000, 1000, 1000, 1000, 1000]);
+    const report = await sweep(purgePool(db));
+    expect(report).toMatchObject({ leftRows: 0, error: undefined });
+    expect(report.batchRows).toEqual([1000, 1000, 1000, 1000, 1000]);
     expect(await countLeft(db)).toBe(10);
   });
 
   test('the rows drain when several loops meet at them', async () => {
     await insertMarkers(db, 5000);
-    const report = await sweep(purgePool(db, 4), { share: { loops: 4 } });
+    const report = await sweep(purgePool(db, 4), { concurrency: 4 });
     expect(report).toMatchObject({ rows: 5000, leftRows: 0, error: undefined });
   });
 });
@@ -75,7 +82,7 @@ test('a row committed late, behind the cursor, is found by the next run', async 
   expect(await markersLeft(db)).toEqual([]);
 });
 
-describe('four workers at once (C97)', () => {
+describe('sweeps that know nothing of each other (C97)', () => {
   const ROWS = 40_000;
   const LIVE = 500;
 
@@ -93,22 +100,41 @@ describe('four workers at once (C97)', () => {
     return reports;
   }
 
-  test('workers with a share each delete exactly the expired rows, none twice', async () => {
-    await expectExactlyTheExpired(
-      [0, 1, 2, 3].map((worker) => sweep(purgePool(db), { share: { worker, workers: 4 } })),
-    );
+  test.for([{ loops: [1, 1] }, { loops: [1, 1, 1, 2] }])(
+    'sweeps of $loops loops delete exactly the expired rows, none twice',
+    async ({ loops }) => {
+      await expectExactlyTheExpired(
+        loops.map((concurrency) => sweep(purgePool(db, concurrency), { concurrency })),
+      );
+    },
+  );
+
+  test('sweeps that start at different moments delete exactly the expired rows, and none waits for another', async () => {
+    const sweeps = [sweep(purgePool(db))];
+    const later = async (leftRows: number) => {
+      await eventually(async () => (await countLeft(db)) < leftRows, `fewer than ${leftRows}`);
+      sweeps.push(sweep(purgePool(db)));
+    };
+    const watch = watchForWaits();
+    await later(35_000);
+    await later(20_000);
+    await expectExactlyTheExpired(sweeps);
+    expect(await watch.stop()).toEqual([]);
   });
 
-  test('workers that do not know of each other delete exactly the expired rows', async () => {
-    const shares = [
-      { worker: 0, workers: 1 },
-      { worker: 0, workers: 1 },
-      { worker: 1, workers: 3 },
-      { worker: 1, workers: 2, loops: 2 },
-    ];
-    await expectExactlyTheExpired(
-      shares.map((share) => sweep(purgePool(db, share.loops ?? 1), { share })),
+  test('each sweep begins elsewhere', async () => {
+    const firstLooks = await Promise.all(
+      Array.from({ length: 6 }, async () => {
+        const looks: unknown[] = [];
+        const spied = spiedOn(purgePool(db), ({ text, values }) => {
+          if (text.includes('OFFSET')) looks.push(values[0]);
+        });
+        await sweep(spied);
+        return looks[0];
+      }),
     );
+    // All six begin at one of sixteen slices once in a million times.
+    expect(new Set(firstLooks).size).toBeGreaterThan(1);
   });
 
   test('workers under different plans, next to an older release that locks row by row, meet no deadlock', async () => {
@@ -137,11 +163,97 @@ describe('four workers at once (C97)', () => {
   });
 });
 
-test('a worker that is done early helps, and one alone does the others’ shares too', async () => {
-  await insertMarkers(db, 4000, { spreadSeconds: 400 });
-  expect(await sweep(purgePool(db), { share: { worker: 2, workers: 4 } })).toMatchObject({
-    rows: 4000,
-    leftRows: 0,
+/** Sessions of the purge that were seen waiting for a lock, from now on. */
+function watchForWaits() {
+  const seen: unknown[] = [];
+  let isOn = true;
+  const watching = (async () => {
+    while (isOn) {
+      seen.push(
+        ...(await db.sql(
+          `SELECT pid, wait_event, query FROM pg_stat_activity
+            WHERE datname = current_database() AND usename = 'backstop_purge'
+              AND (wait_event_type = 'Lock' OR cardinality(pg_blocking_pids(pid)) > 0)`,
+        )),
+      );
+    }
+  })();
+  return {
+    stop: async () => {
+      isOn = false;
+      await watching;
+      return seen;
+    },
+  };
+}
+
+describe('a purge that is stuck in the middle of a batch', () => {
+  /** It sleeps at a row, as no lock of ours would let it: the one way to see a batch from the inside. */
+  async function stuckSweep() {
+    await db.sql(`CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF OLD.request_id = 'k1500' AND current_setting('application_name') = 'stuck' THEN
+          PERFORM pg_sleep(60);
+        END IF;
+        RETURN OLD;
+      END $$`);
+    await db.sql(`CREATE TRIGGER doze BEFORE DELETE ON player_mutation_idempotency
+                  FOR EACH ROW EXECUTE FUNCTION doze()`);
+    onTestFinished(async () => {
+      await db.sql('DROP FUNCTION doze CASCADE');
+    });
+    const sweeping = sweep(purgePool(db, 1, '-c application_name=stuck'));
+    const pid = await eventually(async () => {
+      const [row] = await db.sql<{ pid: number }>(
+        `SELECT pid FROM pg_stat_activity
+          WHERE datname = current_database() AND wait_event = 'PgSleep'`,
+      );
+      return row?.pid;
+    }, 'a batch asleep');
+    return { sweeping, kill: () => db.sql('SELECT pg_terminate_backend($1)', [pid]) };
+  }
+
+  test('another sweep deletes all the rest without a wait, and that batch once its purge is killed', async () => {
+    await insertMarkers(db, 10_000, { spreadSeconds: 10 });
+    const stuck = await stuckSweep();
+    const watch = watchForWaits();
+    const sweeping = sweep(purgePool(db));
+    // The second of k1500, which the other one holds.
+    await eventually(async () => (await countLeft(db)) === 1000, 'all the rest gone');
+    expect(await watch.stop()).toEqual([]);
+    await stuck.kill();
+    const [killed, other] = await Promise.all([stuck.sweeping, sweeping]);
+    expect(killed.error).toMatchObject({ code: '57P01' });
+    expect(other).toMatchObject({ leftRows: 0, error: undefined });
+    expect(killed.rows + other.rows).toBe(10_000);
+    expect(await countLeft(db)).toBe(0);
+  });
+
+  test('another sweep whose time ends meanwhile reports that batch as left', async () => {
+    await insertMarkers(db, 10_000, { spreadSeconds: 10 });
+    const stuck = await stuckSweep();
+    const before = await countLeft(db);
+    let isOver = false;
+    const sweeping = sweep(purgePool(db), {
+      remainingMs: () => (isOver ? 0 : Number.POSITIVE_INFINITY),
+    });
+    await eventually(async () => (await countLeft(db)) === 1000, 'all the rest gone');
+    isOver = true;
+    expect(await sweeping).toMatchObject({ rows: before - 1000, leftRows: 1000, error: undefined });
+    await stuck.kill();
+    await stuck.sweeping;
+  });
+
+  test('killing it undoes that batch, and nothing is lost', async () => {
+    await insertMarkers(db, 3000, { spreadSeconds: 3 });
+    const stuck = await stuckSweep();
+    await stuck.kill();
+    const killed = await stuck.sweeping;
+    expect(killed.error).toMatchObject({ code: '57P01' });
+    expect(killed.leftRows).toBe(3000 - killed.rows);
+    expect(await countLeft(db)).toBe(3000 - killed.rows);
+    expect(await markersLeft(db)).toContain('k1499');
+    expect(await sweep(purgePool(db))).toMatchObject({ rows: 3000 - killed.rows, leftRows: 0 });
   });
 });
 
@@ -207,33 +319,6 @@ describe('rows that somebody else has locked', () => {
 });
 
 describe('a sweep that is killed', () => {
-  test('a batch is undone that was killed in the middle, and nothing is lost', async () => {
-    await insertMarkers(db, 3000, { spreadSeconds: 3 });
-    // The one way to see a batch from the inside: it sleeps at a row, as no lock of ours would let it.
-    await db.sql(`CREATE FUNCTION doze() RETURNS trigger LANGUAGE plpgsql AS $$
-      BEGIN
-        IF OLD.request_id = 'k1500' THEN PERFORM pg_sleep(30); END IF;
-        RETURN OLD;
-      END $$`);
-    await db.sql(`CREATE TRIGGER doze BEFORE DELETE ON player_mutation_idempotency
-                  FOR EACH ROW EXECUTE FUNCTION doze()`);
-    const sweeping = sweep(purgePool(db));
-    const pid = await eventually(async () => {
-      const [row] = await db.sql<{ pid: number }>(
-        `SELECT pid FROM pg_stat_activity
-          WHERE datname = current_database() AND wait_event = 'PgSleep'`,
-      );
-      return row?.pid;
-    }, 'a batch asleep');
-    await db.sql('SELECT pg_terminate_backend($1)', [pid]);
-    const report = await sweeping;
-    await db.sql('DROP FUNCTION doze CASCADE');
-    expect(report).toMatchObject({ rows: 1000, leftRows: 2000 });
-    expect(report.error).toMatchObject({ code: '57P01' });
-    expect(await countLeft(db)).toBe(2000);
-    expect(await sweep(purgePool(db))).toMatchObject({ rows: 2000, leftRows: 0 });
-  });
-
   test('the counts of a sweep killed after the third batch and of the next run add up (C98)', async () => {
     await insertMarkers(db, 10_000, { spreadSeconds: 10 });
     let deletes = 0;
@@ -250,7 +335,7 @@ describe('a sweep that is killed', () => {
       }),
     );
     expect(report).toMatchObject({ rows: 3000, error: new Error('killed') });
-    expect(report.batchDurationsSeconds).toHaveLength(3);
+    expect(report.batchRows).toEqual([1000, 1000, 1000]);
     expect(await sweep(pool)).toMatchObject({ rows: 7000, leftRows: 0, error: undefined });
     expect(await countLeft(db)).toBe(0);
   });
@@ -265,7 +350,7 @@ describe('a sweep that is killed', () => {
       spiedOn(purgePool(db, 3), (statement) => {
         if (isDelete(statement) && ++deletes === 1) fail();
       }),
-      { share: { loops: 3 } },
+      { concurrency: 3 },
     );
     expect(fail).toHaveBeenCalledOnce();
     expect(report).toMatchObject({ rows: 10_000, leftRows: 0, error: new Error('lost') });

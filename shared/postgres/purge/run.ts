@@ -1,9 +1,9 @@
+/** One run of the purge, of the scheduled one and of the command: every table that expires. */
 import type { Pool } from 'pg';
 import { monotonicMs } from '../../core/clock.ts';
-import { statementsOn } from '../pool.ts';
-import type { Retention } from './retentions.ts';
-import type { SweepReport } from './sweep.ts';
-import { type Course, type KeepSettings, listSweeps, type Sweep } from './sweeps.ts';
+import { type Queryable, statementsOn } from '../pool.ts';
+import type { SweepPlan, SweepReport } from './sweep.ts';
+import { listSweeps, type Retention, type RetentionSettings, type Sweep } from './tables.ts';
 
 export interface PurgeResult {
   readonly rows: number;
@@ -14,11 +14,11 @@ export interface PurgeResult {
   readonly oldestExpiredAgeSeconds: number | null;
   /** Exact up to some ten thousand, an estimate beyond; null when it could not be seen. */
   readonly leftRows: number | null;
-  /** While it was deleting, without the pauses. */
+  /** Of this run alone, while it was deleting, without the pauses. */
   readonly rowsPerSecond: number;
   /** How many rows expire in a second. */
   readonly arrivalPerSecond: number;
-  /** Until the backlog is gone, if all workers are as fast as this one; null when never. */
+  /** Until the backlog is gone, if this worker alone goes on at its rate; null when never. */
   readonly secondsToDrain: number | null;
   /** The sweeps that failed, by name. */
   readonly failed: readonly string[];
@@ -39,21 +39,20 @@ const MARGIN_MS = 2000;
  * For the batch that is under way when a sweep's time is up, and for counting what is left: so
  * much of the margin, and of the sweep's own part a half, up to a limit.
  */
-const LAST_WORDS_MS = { margin: 1500, partMax: 5000 };
+const LAST_STATEMENTS_MS = { margin: 1500, partMax: 5000 };
 
 /** To read what was promised; nothing can be swept without it. */
 const READ_MS_MAX = 5000;
 
-/** One pass over every table that expires, by the retentions that the database knows now. */
-export async function runPass(
+/** Sweeps every table that expires, by the retentions that the database knows now. */
+export async function runPurge(
   pool: Pool,
-  settings: KeepSettings,
-  course: Course,
-  remainingMs: () => number,
+  settings: RetentionSettings,
+  plan: SweepPlan,
 ): Promise<PurgeRun> {
-  const readMs = Math.min(READ_MS_MAX, remainingMs() - MARGIN_MS);
-  const { sweeps, retentions } = await listSweeps(within(pool, readMs), settings);
-  const { result, ...run } = await runSweeps(pool, sweeps, course, remainingMs);
+  const readMs = Math.min(READ_MS_MAX, plan.remainingMs() - MARGIN_MS);
+  const { sweeps, retentions } = await listSweeps(statementsWithin(pool, readMs), settings);
+  const { result, ...run } = await runSweeps(pool, sweeps, plan);
   return { ...run, result: { ...result, retentions } };
 }
 
@@ -66,37 +65,49 @@ export async function runPass(
 export async function runSweeps(
   pool: Pool,
   sweeps: readonly Omit<Sweep, 'measure'>[],
-  course: Course,
-  remainingMs: () => number,
+  plan: SweepPlan,
 ): Promise<PurgeRun> {
-  const reports: (Partial<SweepReport> & { name: string })[] = [];
+  const reports: Report[] = [];
   for (const [index, sweep] of sweeps.entries()) {
-    const partMs = (remainingMs() - MARGIN_MS) / (sweeps.length - index);
-    const endMs = monotonicMs() + partMs - Math.min(partMs / 2, LAST_WORDS_MS.partMax);
-    const sweepMs = () => Math.min(endMs - monotonicMs(), remainingMs() - MARGIN_MS);
-    const report = await sweep
-      .run(within(pool, partMs), course, sweepMs)
+    const partMs = (plan.remainingMs() - MARGIN_MS) / (sweeps.length - index);
+    const endMs = monotonicMs() + partMs - Math.min(partMs / 2, LAST_STATEMENTS_MS.partMax);
+    const remainingMs = () => Math.min(endMs - monotonicMs(), plan.remainingMs() - MARGIN_MS);
+    const deleted = { rows: 0, batchDurationsSeconds: [] as number[] };
+    const onBatch = (rows: number, seconds: number) => {
+      deleted.rows += rows;
+      deleted.batchDurationsSeconds.push(seconds);
+      plan.onBatch(rows, seconds);
+    };
+    const measured = await sweep
+      .run(statementsWithin(pool, partMs), { ...plan, remainingMs, onBatch })
       .catch((error: unknown) => ({ error }));
-    reports.push({ name: sweep.name, ...report });
+    reports.push({ sweep: sweep.name, ...measured, ...deleted });
   }
   const errors = reports
     .filter(({ error }) => error !== undefined)
-    .map(({ name, error }) => ({ sweep: name, error: explained(error) }));
-  const failed = errors.map(({ sweep }) => sweep);
+    .map(({ sweep, error }) => ({ sweep, error: explained(error) }));
   return {
-    result: { ...summaryOf(reports, course.share.workers), failed, retentions: [] },
-    batchDurationsSeconds: reports.flatMap((report) => report.batchDurationsSeconds ?? []),
+    result: {
+      ...summaryOf(reports, plan.concurrency),
+      failed: errors.map(({ sweep }) => sweep),
+      retentions: [],
+    },
+    batchDurationsSeconds: reports.flatMap((report) => report.batchDurationsSeconds),
     errors,
   };
 }
 
-/** Statements of which none outlasts this time and the last words after it. */
-function within(pool: Pool, ms: number) {
-  const endMs = monotonicMs() + Math.max(0, ms) + LAST_WORDS_MS.margin;
+/** Statements of which none outlasts this time and the last ones after it. */
+function statementsWithin(pool: Pool, ms: number): Queryable {
+  const endMs = monotonicMs() + Math.max(0, ms) + LAST_STATEMENTS_MS.margin;
   return statementsOn(pool, () => endMs - monotonicMs());
 }
 
-/** A driver that has waited long enough says only that. */
+/** What a driver reports that has waited long enough, the pool, and `statementsOn`. */
+const GIVEN_UP =
+  /^(?:Query read timeout|timeout exceeded when trying to connect|The time for statements)/;
+
+/** Says what such a message means here. */
 function explained(error: unknown): unknown {
   if (!(error instanceof Error) || !GIVEN_UP.test(error.message)) return error;
   return new Error(
@@ -105,34 +116,39 @@ function explained(error: unknown): unknown {
   );
 }
 
-/** The driver's, the pool's and our own; see `statementsOn`. */
-const GIVEN_UP =
-  /^(?:Query read timeout|timeout exceeded when trying to connect|The time for statements)/;
+type Report = Partial<SweepReport> & {
+  readonly sweep: string;
+  readonly rows: number;
+  readonly batchDurationsSeconds: readonly number[];
+};
 
-function summaryOf(
-  reports: readonly Partial<SweepReport>[],
-  workers: number,
-): Omit<PurgeResult, 'failed' | 'retentions'> {
+function summaryOf(reports: readonly Report[], concurrency: number) {
   const ages = reports.map((report) => report.oldestExpiredAgeSeconds);
   const lefts = reports.map((report) => report.leftRows);
-  const drains = reports.map((report) => secondsToDrain(report, workers));
+  const drains = reports.map((report) => secondsToDrain(report, concurrency));
   return {
-    rows: sum(reports.map((report) => report.rows ?? 0)),
-    batches: sum(reports.map((report) => report.batchDurationsSeconds?.length ?? 0)),
+    rows: sum(reports.map(({ rows }) => rows)),
+    batches: sum(reports.map(({ batchDurationsSeconds }) => batchDurationsSeconds.length)),
     drained: lefts.every((left) => left === 0),
     oldestExpiredAgeSeconds: allKnown(ages) ? Math.max(0, ...ages) : null,
     leftRows: allKnown(lefts) ? sum(lefts) : null,
-    rowsPerSecond: sum(reports.map((report) => report.rowsPerSecond ?? 0)),
-    arrivalPerSecond: sum(reports.map((report) => report.arrivalPerSecond ?? 0)),
+    rowsPerSecond: sum(reports.map((report) => rowsPerSecond(report, concurrency))),
+    arrivalPerSecond: sum(reports.map(({ arrivalPerSecond = 0 }) => arrivalPerSecond)),
     secondsToDrain: allKnown(drains) ? Math.max(0, ...drains) : null,
   };
 }
 
+/** Of all loops together: each batch is one loop's. */
+function rowsPerSecond({ rows, batchDurationsSeconds }: Report, concurrency: number): number {
+  const loops = Math.min(concurrency, batchDurationsSeconds.length);
+  return rows === 0 ? 0 : (rows / sum(batchDurationsSeconds)) * loops;
+}
+
 /** Undefined when never: rows expire as fast as they are deleted, or faster. */
-function secondsToDrain(report: Partial<SweepReport>, workers: number): number | undefined {
-  const { leftRows, rowsPerSecond = 0, arrivalPerSecond = 0 } = report;
+function secondsToDrain(report: Report, concurrency: number): number | undefined {
+  const { leftRows, arrivalPerSecond = 0 } = report;
   if (leftRows === undefined || leftRows === 0) return leftRows;
-  const gainPerSecond = rowsPerSecond * workers - arrivalPerSecond;
+  const gainPerSecond = rowsPerSecond(report, concurrency) - arrivalPerSecond;
   return gainPerSecond > 0 ? leftRows / gainPerSecond : undefined;
 }
 

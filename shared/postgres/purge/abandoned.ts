@@ -1,27 +1,16 @@
 /**
- * The durable records' two deletes. There are two because the two states need
+ * The second of the records' two deletes. There are two because the two states need
  * different guarantees: Completed is terminal, so it goes by its age like a marker;
  * InProgress may be renewed or stolen at any moment, so it may not be chosen
  * beforehand at all.
  */
 import { monotonicMs } from '../../core/clock.ts';
 import type { Queryable } from '../pool.ts';
-import type { Remainder } from './backlog.ts';
-import { isWaitTooLong } from './batch.ts';
-import { type ExpiringTable, type Kept, keepMs } from './expiring-table.ts';
-import { type SweepPlan, type SweepReport, UNSEEN } from './sweep.ts';
+import { queryRow, type Remainder } from './backlog.ts';
+import { isWaitTooLong, type Lifetime, lifetimeMs } from './batch.ts';
+import type { SweepPlan, SweepReport } from './sweep.ts';
 
 export const RECORDS = 'idempotency_records';
-
-/**
- * By `completed_at` and never by `created_at`: a claim made three days ago may be
- * stolen and completed just now, and without its response a retry would run again.
- * What is in progress has no `completed_at`, and is in no span of it.
- */
-export function completedRecords(db: Queryable, kept: Kept): ExpiringTable {
-  // Receipts are few beside claims: in a second there may be none.
-  return { db, name: RECORDS, column: 'completed_at', lockSeconds: 3600, kept };
-}
 
 /** Ours alone among the advisory locks of the database: "backstop, abandoned records". */
 const ABANDONED_RECORDS_LOCK = 4_702_111_234_474_983_745n;
@@ -38,13 +27,13 @@ const ABANDONED_RECORDS_LOCK = 4_702_111_234_474_983_745n;
  *
  * @returns the rows deleted.
  */
-export async function deleteAbandonedRecords(db: Queryable, kept: Kept): Promise<number> {
+export async function deleteAbandoned(db: Queryable, lifetime: Lifetime): Promise<number> {
   const { rowCount } = await db.query(
     `DELETE FROM ${RECORDS}
       WHERE (SELECT pg_try_advisory_xact_lock($2))
         AND (SELECT retention_holds('${RECORDS}', $3))
         AND ${IS_ABANDONED}`,
-    [keepMs(kept), ABANDONED_RECORDS_LOCK, kept.retentionMs],
+    [lifetimeMs(lifetime), ABANDONED_RECORDS_LOCK, lifetime.retentionMs],
   );
   return rowCount ?? 0;
 }
@@ -55,43 +44,33 @@ const IS_ABANDONED = `status = 'in_progress'
         AND created_at < clock_timestamp() - $1::float8 * interval '1 millisecond'`;
 
 /** The same as a sweep: one batch, and what is left of it. */
-export async function sweepAbandonedRecords(
+export async function sweepAbandoned(
   db: Queryable,
-  kept: Kept,
+  lifetime: Lifetime,
   { remainingMs, onBatch }: Pick<SweepPlan, 'remainingMs' | 'onBatch'>,
 ): Promise<SweepReport> {
   const startedMs = monotonicMs();
-  const rows = remainingMs() > 0 ? await deleteAbandonedRecords(db, kept).catch(noneYet) : 0;
-  const seconds = (monotonicMs() - startedMs) / 1000;
-  if (rows > 0) onBatch(rows);
-  return {
-    rows,
-    batchDurationsSeconds: rows > 0 ? [seconds] : [],
-    rowsPerSecond: rows > 0 ? rows / seconds : 0,
-    // Few claims are ever abandoned, and nobody counts how many will be.
-    arrivalPerSecond: 0,
-    ...(await measureAbandoned(db, kept).then(
-      (remainder) => ({ ...remainder, error: undefined }),
-      (error: unknown) => ({ ...UNSEEN, error }),
-    )),
-  };
+  const rows = remainingMs() > 0 ? await deleteAbandoned(db, lifetime).catch(noneYet) : 0;
+  if (rows > 0) onBatch(rows, (monotonicMs() - startedMs) / 1000);
+  // Few claims are ever abandoned, and nobody counts how many will be.
+  return { ...(await measureAbandoned(db, lifetime)), arrivalPerSecond: 0 };
 }
 
-/** Somebody holds one of the rows for longer than it is waited for: the next run comes again. */
+/** Somebody holds one of the rows for longer than the delete waits: the next run comes again. */
 function noneYet(error: unknown): number {
   if (isWaitTooLong(error)) return 0;
   throw error;
 }
 
 /** How many abandoned claims have expired by now. */
-export async function measureAbandoned(db: Queryable, kept: Kept): Promise<Remainder> {
-  const { rows } = await db.query<{ rows: number; age: number | null }>(
-    `SELECT count(*)::int AS rows,
+export async function measureAbandoned(db: Queryable, lifetime: Lifetime): Promise<Remainder> {
+  const { leftRows, age } = await queryRow<{ leftRows: number; age: number | null }>(
+    db,
+    `SELECT count(*)::int AS "leftRows",
             extract(epoch FROM clock_timestamp() - min(created_at))::float8 - $1::float8 / 1000 AS age
        FROM ${RECORDS}
       WHERE ${IS_ABANDONED}`,
-    [keepMs(kept)],
+    [lifetimeMs(lifetime)],
   );
-  const { rows: leftRows, age } = rows[0] as (typeof rows)[number];
   return { leftRows, oldestExpiredAgeSeconds: Math.max(0, age ?? 0) };
 }
