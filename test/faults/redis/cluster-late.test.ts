@@ -11,7 +11,7 @@ import {
   openCache,
   requestOn,
   useCluster,
-  warmSpender,
+  warmClusterSpender,
 } from './cluster-servers.ts';
 import { effectsOn, kindOf } from './servers.ts';
 
@@ -45,7 +45,7 @@ async function heardFrom(redis: Cluster, url: string): Promise<void> {
 }
 
 test('a publish whose connection is lost is sent once more, on the next one', async () => {
-  const s = await warmSpender(servers);
+  const s = await warmClusterSpender(servers);
   const request = await requestOn(servers, node);
   const lost = proxy.dropBefore('completed');
   expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
@@ -56,7 +56,7 @@ test('a publish whose connection is lost is sent once more, on the next one', as
 });
 
 test('a claim whose answer is lost is not sent again, and what it left is released', async () => {
-  const s = await warmSpender(servers);
+  const s = await warmClusterSpender(servers);
   const request = await requestOn(servers, node);
   const claims = proxy.count('pending');
   const lost = proxy.dropAfter('pending');

@@ -43,7 +43,7 @@ export function useCluster(): ClusterServers {
 export const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${key}`;
 
 /** One execution environment that has connected to nothing yet. */
-export function coldSpender(
+export function coldClusterSpender(
   { db, cluster }: ClusterServers,
   environment: Record<string, string> = {},
 ): Spender {
@@ -55,12 +55,12 @@ export function coldSpender(
   return { service, spend: service.mutation(spendCoins), failures };
 }
 
-/** As `coldSpender`, and connected to Postgres and to every node. */
-export async function warmSpender(
+/** As `coldClusterSpender`, and connected to Postgres and to every node. */
+export async function warmClusterSpender(
   servers: ClusterServers,
   environment: Record<string, string> = PATIENT,
 ): Promise<Spender> {
-  const s = coldSpender(servers, environment);
+  const s = coldClusterSpender(servers, environment);
   for (const name of ['postgres', 'redis'] as const) {
     await eventually(async () => {
       const isUp = s.service.dependencies[name]?.().then(() => true);

@@ -5,13 +5,13 @@ import type { ClusterNode } from '../../support/redis-cluster.ts';
 import { newKey, send } from '../../support/requests.ts';
 import { eventually, seenBlocked } from '../../support/waiting.ts';
 import {
-  coldSpender,
+  coldClusterSpender,
   mutationOf,
   nameOf,
   openCache,
   requestOn,
   useCluster,
-  warmSpender,
+  warmClusterSpender,
 } from './cluster-servers.ts';
 import {
   countKinds,
@@ -52,7 +52,7 @@ const stateOf = async (of: SpendRequest): Promise<string | undefined> => {
 };
 
 test('a key on every node has one effect, and its answer again', async () => {
-  const s = coldSpender(servers, PATIENT);
+  const s = coldClusterSpender(servers, PATIENT);
   for (const node of servers.cluster.nodes) {
     const each = await requestOn(servers, node);
     expect(kindOf(await send(s.spend, each))).toBe('200 fresh');
@@ -63,7 +63,7 @@ test('a key on every node has one effect, and its answer again', async () => {
 });
 
 test.each([0, 1, 2])('50 cold requests on node %i have one effect (C16)', async (n) => {
-  const s = coldSpender(servers, PATIENT);
+  const s = coldClusterSpender(servers, PATIENT);
   request = await requestOn(servers, servers.cluster.nodes[n] as ClusterNode);
   const answers = await Promise.all(Array.from({ length: 50 }, () => send(s.spend, request)));
   const { '200 fresh': fresh, ...others } = countKinds(answers);
@@ -74,7 +74,7 @@ test.each([0, 1, 2])('50 cold requests on node %i have one effect (C16)', async 
 });
 
 test('a release declares its one key, so that it goes to the node that has it (C41)', async () => {
-  const s = await warmSpender(servers);
+  const s = await warmClusterSpender(servers);
   for (const node of servers.cluster.nodes) {
     const each = await requestOn(servers, node);
     expect(kindOf(await send(s.spend, stale(each)))).toBe('412 VERSION_MISMATCH');
@@ -85,7 +85,7 @@ test('a release declares its one key, so that it goes to the node that has it (C
 
 describe('a MOVED is followed (C42)', () => {
   test('a claim follows MOVED, and so does the publish after it', async () => {
-    const s = await warmSpender(servers);
+    const s = await warmClusterSpender(servers);
     await moveSlot(request);
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
@@ -94,7 +94,7 @@ describe('a MOVED is followed (C42)', () => {
   });
 
   test('a replay follows MOVED', async () => {
-    const s = await warmSpender(servers);
+    const s = await warmClusterSpender(servers);
     await send(s.spend, request);
     await moveSlot(request);
     expect(kindOf(await send(s.spend, request))).toBe('200 replayed');
@@ -105,7 +105,7 @@ describe('a MOVED is followed (C42)', () => {
     ['a publish', '200 fresh', 'completed'],
     ['a release', '404 NOT_FOUND', undefined],
   ])('%s follows MOVED when the slot moves during the work', async (_what, kind, state) => {
-    const s = await warmSpender(servers);
+    const s = await warmClusterSpender(servers);
     const letGo = await holdPlayer(servers, request);
     const handler = kind === '200 fresh' ? s.spend : failing(s);
     const answer = send(handler, request);
@@ -120,7 +120,7 @@ describe('a MOVED is followed (C42)', () => {
 });
 
 test('an ASK is followed while a slot is on its way (C42)', async () => {
-  const s = await warmSpender(servers);
+  const s = await warmClusterSpender(servers);
   const from = await servers.cluster.ownerOf(nameOf(request));
   const to = servers.cluster.otherThan(from);
   await servers.cluster.beginMove(nameOf(request), to);
@@ -134,7 +134,7 @@ test('an ASK is followed while a slot is on its way (C42)', async () => {
 });
 
 test('a CLUSTERDOWN is a miss at once', async () => {
-  const s = await warmSpender(servers, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
+  const s = await warmClusterSpender(servers, { ...PATIENT, BACKSTOP_REDIS_COOL_DOWN_MS: '60000' });
   const giveBack = await servers.cluster.loseSlot('somewhere else');
   const startMs = performance.now();
   const kinds = [kindOf(await send(s.spend, request)), kindOf(await send(s.spend, request))];
@@ -147,7 +147,7 @@ test('a CLUSTERDOWN is a miss at once', async () => {
 });
 
 test('a node that dies during the work takes the answer with it, and nothing else', async () => {
-  const s = await warmSpender(servers);
+  const s = await warmClusterSpender(servers);
   const letGo = await holdPlayer(servers, request);
   const answer = send(s.spend, request);
   await seenBlocked(servers.db);
@@ -168,8 +168,8 @@ describe('the whole cluster fails', () => {
   const COOL_LONG = { BACKSTOP_REDIS_COOL_DOWN_MS: '60000' };
 
   test('a frozen cluster costs 100 ms a command, and then nothing for a while', async () => {
-    const s = await warmSpender(servers);
-    const short = await warmSpender(servers, COOL_LONG);
+    const s = await warmClusterSpender(servers);
+    const short = await warmClusterSpender(servers, COOL_LONG);
     for (const node of servers.cluster.nodes) node.freeze();
     const startMs = performance.now();
     expect(kindOf(await send(short.spend, request))).toBe('200 fresh');
@@ -184,7 +184,7 @@ describe('the whole cluster fails', () => {
   });
 
   test('a frozen cluster costs 250 ms to connect on a cold start', async () => {
-    const s = coldSpender(servers, COOL_LONG);
+    const s = coldClusterSpender(servers, COOL_LONG);
     await s.service.dependencies['postgres']?.();
     for (const node of servers.cluster.nodes) node.freeze();
     const startMs = performance.now();
@@ -208,7 +208,7 @@ describe('the whole cluster fails', () => {
   });
 
   test('the store decides while the cluster is dead, and the cache is back when it is', async () => {
-    const s = await warmSpender(servers, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
+    const s = await warmClusterSpender(servers, { BACKSTOP_REDIS_COOL_DOWN_MS: '300' });
     await Promise.all(servers.cluster.nodes.map((node) => node.crash()));
     expect(kindOf(await send(s.spend, request))).toBe('200 fresh');
     expect(kindOf(await send(s.spend, request))).toBe('409 ALREADY_EXISTS');
