@@ -74,7 +74,12 @@ async function packagedFolder(variant: Variant): Promise<string> {
   );
   if (isOurs) await writeFile(outcomeFile, await packageInto(folder, variant));
   const outcome = await eventually(
-    () => readFile(outcomeFile, 'utf8').catch(() => undefined),
+    // It is there, and empty, for a moment before it is written.
+    () =>
+      readFile(outcomeFile, 'utf8').then(
+        (text) => text || undefined,
+        () => undefined,
+      ),
     `the ${variant} package`,
   );
   if (outcome !== 'ok') throw new Error(`npm run package (${variant}) failed: ${outcome}`);
