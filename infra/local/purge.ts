@@ -43,63 +43,51 @@ type Options = {
   rateLimit: number | undefined;
 };
 
-/** @throws Error for words that are no such options. */
+/** @throws ConfigError with the usage for words that are no such options. */
 function parseOptions(): Options {
-  const { values } = parseArgs({
-    options: {
-      'until-drained': { type: 'boolean', default: false },
-      'dry-run': { type: 'boolean', default: false },
-      workers: { type: 'string', default: '1' },
-      'rate-limit': { type: 'string' },
-    },
-  });
-  const limit = values['rate-limit'];
-  return {
-    untilDrained: values['until-drained'],
-    dryRun: values['dry-run'],
-    workers: wholeNumber(values.workers, workersMax),
-    rateLimit: limit === undefined ? undefined : wholeNumber(limit),
-  };
+  try {
+    const { values } = parseArgs({
+      options: {
+        'until-drained': { type: 'boolean', default: false },
+        'dry-run': { type: 'boolean', default: false },
+        workers: { type: 'string', default: '1' },
+        'rate-limit': { type: 'string' },
+      },
+    });
+    const limit = values['rate-limit'];
+    return {
+      untilDrained: values['until-drained'],
+      dryRun: values['dry-run'],
+      workers: wholeNumber(values.workers, workersMax),
+      rateLimit: limit === undefined ? undefined : wholeNumber(limit),
+    };
+  } catch {
+    throw new ConfigError(usage);
+  }
 }
 
 function wholeNumber(word: string, most = Number.MAX_SAFE_INTEGER): number {
   const number = /^\d+$/.test(word) ? Number(word) : 0;
-  if (number < 1 || number > most) throw new Error(`${word} is not a number from 1 to ${most}`);
+  if (number < 1 || number > most) throw new RangeError(word);
   return number;
 }
 
-async function findDatabaseUrl(env: Environment): Promise<string | undefined> {
+async function findDatabaseUrl(env: Environment): Promise<string> {
   const given = env['PURGE_DATABASE_URL'] || env['DATABASE_URL'];
   if (given) return given;
   const instance = await runningInstance();
+  if (instance?.purgeDatabaseUrl === undefined) throw new ConfigError(hint);
   // One role for everything: it is the developer's own server.
-  if (instance?.purgeDatabaseUrl !== instance?.adminDatabaseUrl) forgetPostgresVariables();
-  return instance?.purgeDatabaseUrl;
+  if (instance.purgeDatabaseUrl !== instance.adminDatabaseUrl) forgetPostgresVariables();
+  return instance.purgeDatabaseUrl;
 }
 
 async function main(): Promise<number> {
-  let options: Options;
-  try {
-    options = parseOptions();
-  } catch {
-    return refuse(usage);
-  }
+  const options = parseOptions();
   const env = environment();
   const url = await findDatabaseUrl(env);
-  if (url === undefined) return refuse(hint);
-  let settings: PurgeSettings;
-  try {
-    settings = readSettings('purge', { ...env, DATABASE_URL: url }).purge;
-  } catch (error) {
-    if (error instanceof ConfigError) return refuse(error.message);
-    throw error;
-  }
+  const { purge: settings } = readSettings('purge', { ...env, DATABASE_URL: url });
   return purge(settings, options);
-}
-
-function refuse(message: string): number {
-  printError(message);
-  return 2;
 }
 
 async function purge(settings: PurgeSettings, options: Options): Promise<number> {
@@ -227,5 +215,5 @@ try {
   process.exitCode = await main();
 } catch (error) {
   printError(messageOf(error));
-  process.exitCode = 1;
+  process.exitCode = error instanceof ConfigError ? 2 : 1;
 }

@@ -109,6 +109,7 @@ async function sweepBatch(
     slice.since = slice.until;
     return undefined;
   }
+  slice.since = batch.since;
   if (!batch.isSingleTimestamp && !slice.hasForeignLocks) {
     try {
       const rows = await deleteSpan(table, batch);
@@ -123,7 +124,7 @@ async function sweepBatch(
   slice.skippedFrom ??= batch.since;
   const rows = await deleteUnlocked(table, batch, batchRows);
   // The mark cannot cut a single timestamp in two: there may be more rows of it.
-  slice.since = batch.isSingleTimestamp && rows === batchRows ? batch.since : batch.until;
+  if (!batch.isSingleTimestamp || rows < batchRows) slice.since = batch.until;
   return { batch, rows };
 }
 
