@@ -51,7 +51,14 @@ export async function startBackend({ env, log, signal }: BackendOptions): Promis
     return {
       services,
       variables: { ...apiVariables(env, urls, services), DYNAMODB_TABLE: table },
-      addresses: { ...addresses(urls, services), dynamodbTable: table },
+      addresses: {
+        databaseUrl: urls.api,
+        purgeDatabaseUrl: urls.purge,
+        adminDatabaseUrl: urls.admin,
+        redisUrl: services.redis.url,
+        dynamodbEndpoint: services.dynamodb.url,
+        dynamodbTable: table,
+      },
       close,
     };
   } catch (error) {
@@ -101,16 +108,6 @@ function apiVariables(env: Environment, urls: DatabaseUrls, services: Services) 
     POWERTOOLS_DEV: 'false',
     // osls keeps a compiled schema; by default in a folder of its own in the developer's home.
     SLS_SCHEMA_CACHE_BASE_DIR: cacheFolder(env),
-  };
-}
-
-function addresses(urls: DatabaseUrls, services: Services): Partial<LocalInstance> {
-  return {
-    databaseUrl: urls.api,
-    purgeDatabaseUrl: urls.purge,
-    adminDatabaseUrl: urls.admin,
-    ...(services.redis.url !== undefined && { redisUrl: services.redis.url }),
-    ...(services.dynamodb.url !== undefined && { dynamodbEndpoint: services.dynamodb.url }),
   };
 }
 

@@ -16,8 +16,8 @@ export interface LocalInstance {
   readonly databaseUrl?: string;
   readonly purgeDatabaseUrl?: string;
   readonly adminDatabaseUrl?: string;
-  readonly redisUrl?: string;
-  readonly dynamodbEndpoint?: string;
+  readonly redisUrl?: string | undefined;
+  readonly dynamodbEndpoint?: string | undefined;
   readonly dynamodbTable?: string;
 }
 

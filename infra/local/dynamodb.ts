@@ -2,9 +2,8 @@ import { globSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { dynamodbLocalJar } from './dynamodb-jar.ts';
-import { type Environment, environment, serverEnvironment } from './environment.ts';
+import { environment, serverEnvironment } from './environment.ts';
 import { printError } from './output.ts';
-import type { Exit } from './process.ts';
 import {
   findProgram,
   type Program,
@@ -13,20 +12,7 @@ import {
   type Wanted,
 } from './program.ts';
 import { createServerFolder } from './run-folder.ts';
-import { type Server, startServer } from './server.ts';
-
-export interface DynamodbOptions {
-  /** The folder that the data go into, as `createRunFolder` makes it. */
-  readonly runDir: string;
-  /** Where others have been told that it will be; else a free one. */
-  readonly port?: number | undefined;
-  /** Ends it, and whatever is being fetched for it. */
-  readonly signal?: AbortSignal | undefined;
-  /** Called when the server ends without having been asked to. */
-  readonly onExit?: ((exit: Exit) => void) | undefined;
-  readonly env?: Environment;
-  readonly log?: (line: string) => void;
-}
+import { type Server, type ServerOptions, startServer } from './server.ts';
 
 /** The first that runs a source file as it is, and what DynamoDB Local asks for. */
 const OLDEST_JAVA = 11;
@@ -76,7 +62,7 @@ export async function findDynamodb(search: Search): Promise<DynamodbProgram | Un
  * are there again after a stop and a start: a marker that was lost would be a second run. Throws
  * when there is none on this machine and none can be had.
  */
-export async function startDynamodb(options: DynamodbOptions): Promise<Server> {
+export async function startDynamodb(options: ServerOptions): Promise<Server> {
   const { runDir, port, signal, onExit, env = environment(), log = printError } = options;
   const program = await findDynamodb({ env, log, signal });
   if ('unavailable' in program) throw new Error(program.unavailable);

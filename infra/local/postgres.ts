@@ -1,23 +1,16 @@
 import { chown, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Environment, environment, serverEnvironment } from './environment.ts';
+import { environment, serverEnvironment } from './environment.ts';
 import { postgresBinaries } from './postgres-binaries.ts';
-import { type Exit, type Launch, runToEnd } from './process.ts';
+import { type Launch, runToEnd } from './process.ts';
 import { createServerFolder, everyoneReaches, isRoot, unprivilegedIdentity } from './run-folder.ts';
-import { type Server, startServer } from './server.ts';
+import { type Server, type ServerOptions, startServer } from './server.ts';
 
-export interface PostgresOptions {
-  /** The folder that the data go into, as `createRunFolder` makes it. */
-  readonly runDir: string;
-  /** Called when the server ends without having been asked to. */
-  readonly onExit?: ((exit: Exit) => void) | undefined;
+export interface PostgresOptions extends ServerOptions {
   /** Survives a power cut; needless for tests, and slow. */
   readonly durable?: boolean;
   /** Settings on top of (and before) the usual ones, such as `{ max_connections: '20' }`. */
   readonly settings?: Readonly<Record<string, string>>;
-  readonly env?: Environment;
-  /** Ends it when aborted. */
-  readonly signal?: AbortSignal | undefined;
 }
 
 /** What initdb is told. The builtin locale provider needs no locale of the operating system. */
@@ -64,6 +57,7 @@ export async function startPostgres(options: PostgresOptions): Promise<Server> {
     // "fast": cuts open connections; then "immediate", which recovers from the log at the next start.
     stopSignals: ['SIGINT', 'SIGQUIT'],
     closeSignals: ['SIGQUIT'],
+    port: options.port,
     signal: options.signal,
     onExit: options.onExit,
   });

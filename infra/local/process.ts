@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync } from 'node:fs';
-import { open, readFile, stat } from 'node:fs/promises';
+import { closeSync, createReadStream, openSync } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
 import type { Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { monotonicMs } from '../../shared/core/clock.ts';
 import { withTimeout } from '../../shared/core/timeout.ts';
@@ -145,19 +146,11 @@ export async function fileSize(file: string): Promise<number> {
   return (await stat(file).catch(() => undefined))?.size ?? 0;
 }
 
-export async function readFrom(file: string, offset: number): Promise<string> {
-  const handle = await open(file, 'r');
-  try {
-    const { size } = await handle.stat();
-    const bytes = Buffer.alloc(Math.max(0, size - offset));
-    const { bytesRead } = await handle.read(bytes, 0, bytes.length, offset);
-    return bytes.toString('utf8', 0, bytesRead);
-  } finally {
-    await handle.close();
-  }
+export function readFrom(file: string, offset: number): Promise<string> {
+  return text(createReadStream(file, { start: offset }));
 }
 
 export async function lastLines(file: string, count: number): Promise<string> {
-  const text = await readFile(file, 'utf8').catch(() => '');
-  return text.trimEnd().split('\n').slice(-count).join('\n');
+  const all = await readFile(file, 'utf8').catch(() => '');
+  return all.trimEnd().split('\n').slice(-count).join('\n');
 }

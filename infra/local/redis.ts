@@ -1,7 +1,6 @@
 import { join } from 'node:path';
-import { type Environment, environment, serverEnvironment } from './environment.ts';
+import { environment, serverEnvironment } from './environment.ts';
 import { printError } from './output.ts';
-import type { Exit } from './process.ts';
 import {
   findProgram,
   type Program,
@@ -10,19 +9,11 @@ import {
   type Wanted,
 } from './program.ts';
 import { createServerFolder } from './run-folder.ts';
-import { type Server, startServer } from './server.ts';
+import { type Server, type ServerOptions, startServer } from './server.ts';
 
-export interface RedisOptions {
-  /** The folder for its log, as `createRunFolder` makes it. */
-  readonly runDir: string;
-  /** Called when the server ends without having been asked to. */
-  readonly onExit?: ((exit: Exit) => void) | undefined;
+export interface RedisOptions extends ServerOptions {
   /** Settings on top of the usual ones, such as `{ maxmemory: '10mb' }`. */
   readonly settings?: Readonly<Record<string, string>>;
-  readonly env?: Environment;
-  readonly log?: (line: string) => void;
-  /** Ends it when aborted. */
-  readonly signal?: AbortSignal | undefined;
 }
 
 /** `SET … NX GET` came with 7.0. */
@@ -55,21 +46,22 @@ export async function findRedis(search: Search): Promise<Program | Unavailable> 
  * it is empty again. Throws when there is none on this machine and none can be had.
  */
 export async function startRedis(options: RedisOptions): Promise<Server> {
-  const { runDir, onExit, settings, env = environment(), log = printError, signal } = options;
+  const { runDir, port, onExit, settings, env = environment(), log = printError, signal } = options;
   const program = await findRedis({ env, log, signal });
   if ('unavailable' in program) throw new Error(program.unavailable);
   const folder = await createServerFolder(runDir, 'redis');
   return startServer({
     name: 'Redis',
     origin: `${program.version}, ${program.from}`,
-    launch: (port) => ({
+    port,
+    launch: (onPort) => ({
       command: program.command,
-      args: redisArguments({ port: String(port), ...settings }),
+      args: redisArguments({ port: String(onPort), ...settings }),
       env: { ...serverEnvironment(folder, env), ...program.env },
       cwd: folder,
       logFile: join(folder, 'redis.log'),
     }),
-    url: (port) => `redis://127.0.0.1:${port}`,
+    url: (onPort) => `redis://127.0.0.1:${onPort}`,
     ready: /Ready to accept connections/i,
     stopSignals: ['SIGTERM'],
     closeSignals: ['SIGTERM'],

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { monotonicMs } from '../../shared/core/clock.ts';
+import type { Environment } from './environment.ts';
 import { freePort } from './ports.ts';
 import {
   type Child,
@@ -29,11 +30,25 @@ export interface Server {
   close(): Promise<void>;
 }
 
-export interface ServerPlan {
-  readonly name: string;
-  readonly origin: string;
+/** What every kind of server can be asked for. */
+export interface ServerOptions {
+  /** The folder for its data and its log, as `createRunFolder` makes it. */
+  readonly runDir: string;
   /** Where others have been told that it will be; else a free one. */
   readonly port?: number | undefined;
+  /** Ends it when aborted, also while it is not up yet, and whatever is being fetched for it. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called when the process ends without having been asked to. */
+  readonly onExit?: ((exit: Exit) => void) | undefined;
+  /** Default: the process' own. */
+  readonly env?: Environment;
+  /** Default: to standard error. */
+  readonly log?: (line: string) => void;
+}
+
+export interface ServerPlan extends Pick<ServerOptions, 'port' | 'signal' | 'onExit'> {
+  readonly name: string;
+  readonly origin: string;
   launch(port: number): Launch;
   url(port: number): string;
   /** The log line that says that it accepts connections. */
@@ -42,10 +57,6 @@ export interface ServerPlan {
   readonly passing?: RegExp;
   readonly stopSignals: readonly NodeJS.Signals[];
   readonly closeSignals: readonly NodeJS.Signals[];
-  /** Ends it when aborted, also while it is not up yet. */
-  readonly signal?: AbortSignal | undefined;
-  /** Called when the process ends without having been asked to. */
-  readonly onExit?: ((exit: Exit) => void) | undefined;
 }
 
 const PORT_TAKEN = /address already in use/i;

@@ -11,7 +11,7 @@ import { startPostgres } from './postgres.ts';
 import { describeExit, type Exit } from './process.ts';
 import { startRedis } from './redis.ts';
 import { createRunFolder } from './run-folder.ts';
-import type { Server } from './server.ts';
+import type { Server, ServerOptions } from './server.ts';
 
 /** One service that the product needs, as this run has it. */
 export type Service =
@@ -23,16 +23,6 @@ export type Service =
   /** A late one has the address where it was to be. */
   | { from: 'nowhere'; url: string | undefined; reason: string };
 
-interface ServiceStart {
-  readonly runDir: string;
-  readonly env: Environment;
-  readonly log: (line: string) => void;
-  readonly onExit: (exit: Exit) => void;
-  /** Of a late one: where the others have been told that it will be. */
-  readonly port?: number;
-  readonly signal: AbortSignal;
-}
-
 interface ServicePlan {
   /** The environment variable that overrides it. */
   readonly variable: string;
@@ -40,7 +30,7 @@ interface ServicePlan {
   readonly required: boolean;
   /** Nobody waits for it: it is known from the first moment where it will be. */
   readonly late: boolean;
-  start(options: ServiceStart): Promise<Server>;
+  start(options: ServerOptions): Promise<Server>;
 }
 
 /** Another service is another line. */
@@ -92,7 +82,7 @@ export async function startServices(options: ServicesOptions = {}): Promise<Serv
   const common = { runDir: folder.path, env, log, signal: AbortSignal.any(signals) };
   const starts = SERVICE_NAMES.map(async (name) => {
     const start = { ...common, onExit: (exit: Exit) => onExit(name, exit) };
-    return [name, await startService(PLANS[name], start)] as const;
+    return [name, await startService(PLANS[name], env[variableOf(name)], start)] as const;
   });
   const outcomes = await Promise.allSettled(starts);
   const failure = outcomes.find((one) => one.status === 'rejected');
@@ -119,8 +109,11 @@ async function closeService(service: Service): Promise<void> {
   if (settled.from === 'local') await settled.server.close();
 }
 
-async function startService(plan: ServicePlan, start: ServiceStart): Promise<Service> {
-  const given = start.env[plan.variable];
+async function startService(
+  plan: ServicePlan,
+  given: string | undefined,
+  start: ServerOptions,
+): Promise<Service> {
   if (given !== undefined && given !== '') {
     return { from: 'environment', url: given, variable: plan.variable };
   }
@@ -132,7 +125,7 @@ async function startService(plan: ServicePlan, start: ServiceStart): Promise<Ser
 
 async function startOrSayWhy(
   plan: ServicePlan,
-  start: ServiceStart,
+  start: ServerOptions,
   url: string | undefined,
 ): Promise<Service> {
   try {

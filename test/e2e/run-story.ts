@@ -15,7 +15,7 @@ import { describeExit, lastLines, launch, waitForLine } from '../../infra/local/
 import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { createRunFolder } from '../../infra/local/run-folder.ts';
 import { onShutdownSignal } from '../../infra/local/shutdown.ts';
-import { type Facts, type StepResult, type TargetService, tellStory } from './story.ts';
+import { type StepResult, type TargetService, tellStory } from './story.ts';
 
 type Target = TargetService & { close?(): Promise<void> };
 
@@ -41,7 +41,7 @@ async function main(): Promise<number> {
     await tellStory(target, report);
   } catch (error) {
     const seen = { error: (error as Error).message };
-    report({ name: 'the story', ok: false, expected: { error: null }, seen });
+    report({ name: 'the story', ok: false, expected: { error: null }, seen, note: '' });
   } finally {
     await target.close?.();
   }
@@ -107,19 +107,13 @@ async function startTarget(): Promise<Target> {
 
 function describeStep(step: StepResult): string {
   if ('leftOut' in step) return `-  ${step.name}\n     left out: ${step.leftOut}`;
-  const lines = [
-    `${step.ok ? 'ok' : 'NO'} ${step.name}`,
-    `     expected ${describeFacts(step.expected)}`,
-    `     seen     ${describeFacts(step.seen)}`,
-    ...(step.note === undefined ? [] : [`              (${step.note})`]),
-  ];
-  return lines.join('\n');
-}
-
-function describeFacts(facts: Facts): string {
-  return Object.entries(facts)
-    .map(([name, value]) => `${name} ${value === null ? 'none' : value}`)
-    .join(', ');
+  const [expected, seen] = [step.expected, step.seen].map((facts) =>
+    Object.entries(facts)
+      .map(([name, value]) => `${name} ${value ?? 'none'}`)
+      .join(', '),
+  );
+  const mark = step.ok ? 'ok' : 'NO';
+  return `${mark} ${step.name}\n     expected ${expected}\n     seen     ${seen}  (${step.note})`;
 }
 
 try {

@@ -73,7 +73,7 @@ describe('a PostgreSQL of our own', () => {
   });
 
   async function log(): Promise<string> {
-    const [own = ''] = await readdir(folder.path);
+    const own = (await readdir(folder.path)).find((name) => name.startsWith('postgres')) ?? '';
     return readFile(join(folder.path, own, 'postgres.log'), 'utf8');
   }
   async function connect(): Promise<Client> {

@@ -54,6 +54,8 @@ test('close leaves nothing of the servers', async () => {
   const services = await startServices({ env });
   const { runDir } = services;
   expect((await readdir(runDir)).map((name) => name.replace(/-.*/, '')).sort()).toEqual([
+    // By which others see that this process lives.
+    'alive',
     'postgres',
     'redis',
   ]);
