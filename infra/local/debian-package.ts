@@ -1,9 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, readdir, readlink, rename, rm, symlink, writeFile } from 'node:fs/promises';
-import { dirname, isAbsolute, join, relative } from 'node:path';
+import { mkdir, readdir, readlink, rm, symlink, writeFile } from 'node:fs/promises';
+import { isAbsolute, join, relative } from 'node:path';
+import { fetchInto } from './cache-folder.ts';
 import type { Environment } from './environment.ts';
-import { runToEnd } from './process.ts';
-import { createRunFolder } from './run-folder.ts';
 
 const DPKG_STATUS = '/var/lib/dpkg/status';
 
@@ -36,8 +35,6 @@ export function libraryPath(root: string): string {
  * runs, and unpacks them into `target` without installing anything: no root, no change to the
  * system. apt checks the signatures as ever.
  *
- * Any number at once is safe: each works in a folder of its own, and a rename decides.
- *
  * @param signal gives the download up.
  */
 export async function fetchDebianPackages(
@@ -46,44 +43,28 @@ export async function fetchDebianPackages(
   env: Environment,
   signal?: AbortSignal,
 ): Promise<void> {
-  const folder = await createRunFolder(dirname(target));
-  const work = folder.path;
-  try {
-    for (const made of ['state/lists/partial', 'cache/archives/partial', 'root', 'tmp']) {
-      await mkdir(join(work, made), { recursive: true });
+  await fetchInto(target, { env, signal }, async (folder, run) => {
+    const [root, archives] = [join(folder, 'root'), join(folder, 'cache', 'archives')];
+    for (const made of [
+      root,
+      join(archives, 'partial'),
+      join(folder, 'state', 'lists', 'partial'),
+    ]) {
+      await mkdir(made, { recursive: true });
     }
-    await download(names, work, env, signal);
-    await unpack(work, env, signal);
-    await keepLinksInside(join(work, 'root'));
-    await putInPlace(join(work, 'root'), target);
-  } finally {
-    await folder.remove();
-  }
-}
-
-async function download(
-  names: readonly string[],
-  work: string,
-  env: Environment,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const config = join(work, 'apt.conf');
-  await writeFile(config, aptConfiguration(work));
-  const apt = (...args: string[]) =>
-    runToEnd({
-      command: 'apt-get',
-      args: ['-c', config, '-q', '-y', ...args],
-      // The developer's own variables, since they may name a proxy; but what apt writes for itself
-      // goes where it is removed also when apt is killed.
-      env: { ...env, LC_ALL: 'C', DEBIAN_FRONTEND: 'noninteractive', TMPDIR: join(work, 'tmp') },
-      cwd: work,
-      logFile: join(work, 'apt.log'),
-      signal,
-    });
-  await apt('update');
-  // `install --download-only` rather than `download`: against the list of what is installed, it
-  // fetches exactly the libraries that are missing, whatever this release calls them.
-  await apt('install', '--download-only', '--no-install-recommends', '--reinstall', ...names);
+    const config = join(folder, 'apt.conf');
+    await writeFile(config, aptConfiguration(folder));
+    const apt = (...args: string[]) => run('apt-get', '-c', config, '-q', '-y', ...args);
+    await apt('update');
+    // `install --download-only` rather than `download`: against the list of what is installed, it
+    // fetches exactly the libraries that are missing, whatever this release calls them.
+    await apt('install', '--download-only', '--no-install-recommends', '--reinstall', ...names);
+    for (const name of await readdir(archives)) {
+      if (name.endsWith('.deb')) await run('dpkg-deb', '-x', join(archives, name), root);
+    }
+    await keepLinksInside(root);
+    return root;
+  });
 }
 
 /** Private folders for all that apt writes; the system's sources and list of what is installed. */
@@ -104,25 +85,6 @@ Acquire::https::Timeout "10";
 `;
 }
 
-async function unpack(
-  work: string,
-  env: Environment,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const archives = join(work, 'cache', 'archives');
-  for (const name of await readdir(archives)) {
-    if (!name.endsWith('.deb')) continue;
-    await runToEnd({
-      command: 'dpkg-deb',
-      args: ['-x', join(archives, name), join(work, 'root')],
-      env,
-      cwd: work,
-      logFile: join(work, 'unpack.log'),
-      signal,
-    });
-  }
-}
-
 /** A link to an absolute path means the place where it would be installed: here, below `root`. */
 async function keepLinksInside(root: string): Promise<void> {
   for (const entry of await readdir(root, { recursive: true, withFileTypes: true })) {
@@ -132,14 +94,5 @@ async function keepLinksInside(root: string): Promise<void> {
     if (!isAbsolute(target) || !existsSync(join(root, target))) continue;
     await rm(path);
     await symlink(relative(entry.parentPath, join(root, target)), path);
-  }
-}
-
-/** A caller that was quicker keeps its place: what it put there is the same. */
-async function putInPlace(made: string, target: string): Promise<void> {
-  try {
-    await rename(made, target);
-  } catch (error) {
-    if (!existsSync(target)) throw error;
   }
 }

@@ -1,8 +1,14 @@
 /** `npm run --silent token -- NAME`: prints a bearer token for the local service. */
 import { parseArgs } from 'node:util';
 import { UnsecuredJWT } from 'jose';
-import { LOCAL_AUDIENCE, LOCAL_ISSUER } from './issuer.ts';
 import { print, printError } from './output.ts';
+
+/**
+ * Who signs the local tokens and for whom; serverless.yml's authorizer carries the same two.
+ * serverless-offline checks both and the expiry, and no signature.
+ */
+const LOCAL_ISSUER = 'https://issuer.local.backstop.example/';
+const LOCAL_AUDIENCE = 'backstop-local';
 
 /** A token whose `sub` is the principal. Unsigned: only the local service takes it. */
 export function localToken(name: string): string {

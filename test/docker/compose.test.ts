@@ -13,11 +13,11 @@ import {
 import { expect, onTestFinished, test } from 'vitest';
 import { prepareTable } from '../../infra/local/dynamodb-table.ts';
 import { environment } from '../../infra/local/environment.ts';
-import { IMAGES } from '../../infra/local/images.ts';
 import { CLUSTER_ARGUMENTS } from '../../infra/local/postgres.ts';
 import { PROJECT_FOLDER } from '../../infra/local/project.ts';
 import { TTL_ATTRIBUTE } from '../../shared/dynamodb/marker-item.ts';
 import { dynamodbUrl, tableAt } from '../support/dynamodb.ts';
+import { IMAGES } from '../support/images.ts';
 import { asWritten, composeFile, deployedTable, schemaErrors } from './fixtures/compose-file.ts';
 
 const { services } = composeFile();
@@ -32,7 +32,7 @@ test("localstack-compose.yml is a Compose file by the specification's own schema
   ]);
 });
 
-test('its images are those of infra/local, each with a tag, and LOCALSTACK_IMAGE overrides one', () => {
+test('its images are those of the tests, each with a tag, and LOCALSTACK_IMAGE overrides one', () => {
   expect(each.map(([name, { image }]) => [name, image])).toEqual([
     ['postgres', IMAGES.postgres],
     ['redis', IMAGES.redis],

@@ -3,10 +3,10 @@
  * `SERVICES=docker`, as it takes a second to load.
  */
 import { GenericContainer, type StartedTestContainer, Wait } from 'testcontainers';
-import { IMAGES } from '../../infra/local/images.ts';
 import { CLUSTER_ARGUMENTS, postgresArguments } from '../../infra/local/postgres.ts';
 import { redisArguments } from '../../infra/local/redis.ts';
 import { type ServiceName, variableOf } from '../../infra/local/services.ts';
+import { IMAGES } from './images.ts';
 
 export interface Containers {
   /** The addresses, under the names of the environment variables that say them. */
