@@ -1,7 +1,7 @@
 import type { Mutation, Store, Unprotected } from '../core/contract.ts';
 import { type ClaimPlan, openClaimed } from './claimed-transaction.ts';
 import { outcomeAtConnect } from './classify-error.ts';
-import { needsPart } from './greeting.ts';
+import { needsPart } from './connection-check.ts';
 import { acquire, type Database } from './pool.ts';
 import { promiseRetention } from './promise.ts';
 import { claimMarker, enterTransaction, proofOfMarker } from './step-zero.ts';
@@ -15,7 +15,7 @@ export interface MarkerStoreOptions {
 
 /** The store for state in Postgres: the marker row and the mutation in one transaction. */
 export function markerStore({ database, retentionMs }: MarkerStoreOptions): Store<Tx> {
-  database.addToGreeting(MARKER_NEEDS);
+  database.addConnectionCheck(MARKER_NEEDS);
   promiseRetention(database, 'player_mutation_idempotency', retentionMs);
   return {
     warm: database.warm,

@@ -5,7 +5,7 @@ import { nowMs } from '../core/clock.ts';
 import { checkPostgresUrl } from '../core/server-urls.ts';
 import { withTimeout } from '../core/timeout.ts';
 import { isDefiniteFailure } from './classify-error.ts';
-import { createGreeter, type Greeter, type GreetingPart } from './greeting.ts';
+import { type CheckPart, type ConnectionCheck, createConnectionCheck } from './connection-check.ts';
 import { destroySocket } from './pg-insides.ts';
 import { SilenceError } from './silence.ts';
 
@@ -30,9 +30,9 @@ export interface Database {
    * Asks each new connection for something more, in the same round trip. A connection that is
    * open already is asked before it is handed out again.
    */
-  addToGreeting(part: GreetingPart): void;
+  addConnectionCheck(part: CheckPart): void;
   /** What the server last answered to the part of this name. */
-  greetingAnswer(name: string): unknown;
+  checkAnswer(name: string): unknown;
   /** See `Store.warm`. */
   warm(): Promise<void> | undefined;
   /** A connection beside the pool, for what must not wait for a place in it; the caller ends it. */
@@ -47,7 +47,7 @@ export interface Database {
  */
 export function createDatabase(options: PoolOptions): Database {
   checkPostgresUrl("createDatabase's connectionString", options.connectionString);
-  const greeter = createGreeter();
+  const check = createConnectionCheck();
   const config: pg.ClientConfig = {
     ...connectTo(options),
     connectionTimeoutMillis: options.connectTimeoutMs,
@@ -59,9 +59,9 @@ export function createDatabase(options: PoolOptions): Database {
     max: options.max,
     pipeline: options.pipeline,
     allowExitOnIdle: true,
-    onConnect: (client: pg.ClientBase) => greetOrDestroy(greeter, client),
+    onConnect: (client: pg.ClientBase) => checkOrDestroy(check, client),
   } as pg.PoolConfig);
-  GREETERS.set(pool, greeter);
+  CHECKS.set(pool, check);
   explainWaits(pool, options);
   pool.on('release', (_error, client) => restedSinceMs.set(client, nowMs()));
   pool.on('error', (error) => {
@@ -75,10 +75,10 @@ export function createDatabase(options: PoolOptions): Database {
   return {
     pool,
     pipeline: options.pipeline,
-    addToGreeting: greeter.add,
-    greetingAnswer: greeter.answerTo,
+    addConnectionCheck: check.add,
+    checkAnswer: check.answerTo,
     warm: () => (pool.totalCount === 0 ? connectFirst(pool) : undefined),
-    toServerMs: (ourMs) => ourMs + greeter.offsetMs(),
+    toServerMs: (ourMs) => ourMs + check.offsetMs(),
     connectAside: async () => {
       const client = new pg.Client(config);
       client.on('error', () => {}); // Heard through its queries.
@@ -121,12 +121,12 @@ export function hasRested(client: pg.ClientBase): boolean {
 }
 
 /** By pool, for whoever is handed the pool alone. */
-const GREETERS = new WeakMap<pg.Pool, Greeter>();
+const CHECKS = new WeakMap<pg.Pool, ConnectionCheck>();
 
 /** A pool ends a refused connection in good form, and waits for that: a dead one would never end. */
-async function greetOrDestroy(greeter: Greeter, client: pg.ClientBase): Promise<void> {
+async function checkOrDestroy(check: ConnectionCheck, client: pg.ClientBase): Promise<void> {
   try {
-    await greeter.greet(client);
+    await check.run(client);
   } catch (error) {
     destroySocket(client);
     throw error;
@@ -169,7 +169,7 @@ export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClien
 }
 
 async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
-  const connecting = connectGreeted(pool);
+  const connecting = connectChecked(pool);
   // Node warns of a negative time.
   return withTimeout(connecting, Math.max(1, byMs - nowMs()), () => {
     connecting.then(
@@ -180,12 +180,12 @@ async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> 
   });
 }
 
-async function connectGreeted(pool: pg.Pool): Promise<pg.PoolClient> {
+async function connectChecked(pool: pg.Pool): Promise<pg.PoolClient> {
   const client = await pool.connect();
-  const greeter = GREETERS.get(pool);
-  if (!greeter || greeter.isCurrent(client)) return client;
+  const check = CHECKS.get(pool);
+  if (!check || check.isCurrent(client)) return client;
   try {
-    await greeter.greet(client);
+    await check.run(client);
     return client;
   } catch (error) {
     client.release(true);

@@ -1,10 +1,10 @@
-import { needsPart } from './greeting.ts';
+import { needsPart } from './connection-check.ts';
 import type { Database } from './pool.ts';
 
 /**
  * Has every connection write to the database how long rows of this table are kept, before it claims
  * anything: the purge believes `idempotency_retentions` and no environment of its own. Part of
- * the greeting, so it costs no round trip; a write only where it raises what is there.
+ * the connection check, so it costs no round trip; a write only where it raises what is there.
  *
  * @throws RangeError when it is no length of time.
  */
@@ -15,8 +15,8 @@ export function promiseRetention(database: Database, table: string, retentionMs:
       `retentionMs is ${retentionMs}: it is how many milliseconds a replay is caught, such as 3600000`,
     );
   }
-  database.addToGreeting(PROMISE_NEEDS);
-  database.addToGreeting({
+  database.addConnectionCheck(PROMISE_NEEDS);
+  database.addConnectionCheck({
     // With its length: a longer one makes the connections that promised less outdated.
     name: `promise for ${table}: ${wholeMs}`,
     sql: (bind) => `promise_retention(${bind(table)}, ${bind(wholeMs)})`,

@@ -61,7 +61,7 @@ export interface RecordTx extends Tx {
  */
 export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
   const { database, retentionMs } = options;
-  for (const part of [RECORD_NEEDS, PUBLISH_HOME]) database.addToGreeting(part);
+  for (const part of [RECORD_NEEDS, PUBLISH_HOME]) database.addConnectionCheck(part);
   promiseRetention(database, 'idempotency_records', retentionMs);
   return {
     warm: database.warm,
@@ -129,9 +129,9 @@ async function claimAndOpen(
 
 /** Known before the claim: what fails beside COMMIT without reaching the server does not stop it. */
 function homeOf(database: Database): PublishHome {
-  const home = database.greetingAnswer(PUBLISH_HOME.name) as PublishHome | null | undefined;
+  const home = database.checkAnswer(PUBLISH_HOME.name) as PublishHome | null | undefined;
   if (!home)
-    throw new Error('The greeting of this connection did not ask where publish_record is.');
+    throw new Error('The connection check of this connection did not ask where publish_record is.');
   return home;
 }
 

@@ -3,7 +3,7 @@ import type { ClientBase, QueryResultRow } from 'pg';
 import type { Kept, Mutation } from '../core/contract.ts';
 import { encodeKept } from '../core/kept.ts';
 import type { CommitProof } from './commit-fate.ts';
-import { type GreetingPart, needsPart } from './greeting.ts';
+import { type CheckPart, needsPart } from './connection-check.ts';
 import { hasRested } from './pool.ts';
 import { answeredAtOnce } from './silence.ts';
 import type { Statement } from './transaction.ts';
@@ -78,7 +78,7 @@ export const RECORD_NEEDS = needsPart('records', {
 });
 
 /** Where `publish_record` is: it is called after the work, which may have changed the search_path. */
-export const PUBLISH_HOME: GreetingPart = {
+export const PUBLISH_HOME: CheckPart = {
   name: 'publish_record',
   sql: () => `(SELECT json_build_object('schema', pronamespace::regnamespace)
                  FROM pg_proc WHERE oid = to_regprocedure('${PUBLISH}'))`,

@@ -30,7 +30,7 @@ export function openPurgePool(
   connections: number,
   onIdleError: (error: Error) => void,
 ): Database['pool'] {
-  const { pool, addToGreeting } = createDatabase({
+  const { pool, addConnectionCheck } = createDatabase({
     connectionString: url,
     password: tokenRegion === undefined ? undefined : rdsToken(url, tokenRegion),
     max: connections,
@@ -38,7 +38,7 @@ export function openPurgePool(
     connectTimeoutMs,
     onIdleError,
   });
-  addToGreeting(PURGE_NEEDS);
+  addConnectionCheck(PURGE_NEEDS);
   return pool;
 }
 

@@ -16,7 +16,7 @@ export interface Mutant {
 const CLAIM = 'test/faults/postgres/claim.test.ts';
 const CONNECTION = 'test/faults/postgres/connection.test.ts';
 const TRANSACTION = 'test/faults/postgres/transaction.test.ts';
-const GREETING = 'test/faults/postgres/greeting.test.ts';
+const GREETING = 'test/faults/postgres/connection-check.test.ts';
 const CONFLICTS = 'test/faults/postgres/conflicts.test.ts';
 const RECORDS = 'test/integration/records.test.ts';
 const RECORD_SWEEPS = 'test/integration/purge/records.test.ts';
@@ -75,8 +75,8 @@ export const MUTANTS: readonly Mutant[] = [
     id: 'process-clock',
     fault: 'the deadline is sent on the process clock',
     file: 'shared/postgres/pool.ts',
-    from: 'toServerMs: (ourMs) => ourMs + greeter.offsetMs()',
-    to: 'toServerMs: (ourMs) => ourMs + 0 * greeter.offsetMs()',
+    from: 'toServerMs: (ourMs) => ourMs + check.offsetMs()',
+    to: 'toServerMs: (ourMs) => ourMs + 0 * check.offsetMs()',
     tests: [CLAIM],
     name: 'C61',
   },
@@ -614,7 +614,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'lost-on-crash',
     fault: 'a server that forgets acknowledged commits in a crash is taken',
-    file: 'shared/postgres/greeting.ts',
+    file: 'shared/postgres/connection-check.ts',
     from: "synchronous_commit: ['off',",
     to: "synchronous_commit: ['never',",
     tests: [GREETING],
@@ -623,7 +623,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'always-deferrable',
     fault: 'a server on which the guard of BEGIN shows nothing is taken',
-    file: 'shared/postgres/greeting.ts',
+    file: 'shared/postgres/connection-check.ts',
     from: `  default_transaction_deferrable: [
     'on',`,
     to: `  default_transaction_deferrable: [
@@ -634,7 +634,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'one-fault-at-a-time',
     fault: 'a refusal names the first of what is unfit, and the rest after that is mended',
-    file: 'shared/postgres/greeting.ts',
+    file: 'shared/postgres/connection-check.ts',
     from: 'const list = unfit.map(',
     to: 'const list = unfit.slice(0, 1).map(',
     tests: [GREETING],
@@ -642,8 +642,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     id: 'rights-unseen',
-    fault: 'missing rights are met by the first request and not by the greeting',
-    file: 'shared/postgres/greeting.ts',
+    fault: 'missing rights are met by the first request and not by the connection check',
+    file: 'shared/postgres/connection-check.ts',
     from: "if (isGranted === false) return [{ kind: 'right', right, on }];",
     to: 'if (isGranted === false) return [];',
     tests: [GREETING],
@@ -652,18 +652,18 @@ export const MUTANTS: readonly Mutant[] = [
   {
     id: 'missing-function-unseen',
     fault: 'a schema without a function that is called passes',
-    file: 'shared/postgres/greeting.ts',
+    file: 'shared/postgres/connection-check.ts',
     from: "sql: `has_function_privilege(to_regprocedure('${on}'), 'EXECUTE')`",
     to: 'sql: `true`',
     tests: [GREETING],
     name: 'lacks functions',
   },
   {
-    id: 'late-store-ungreeted',
+    id: 'late-store-unchecked',
     fault: 'a connection is not asked for what a store needs that was made after it',
-    file: 'shared/postgres/greeting.ts',
-    from: 'isCurrent: (client) => greeted.get(client) === version,',
-    to: 'isCurrent: (client) => greeted.has(client),',
+    file: 'shared/postgres/connection-check.ts',
+    from: 'isCurrent: (client) => checked.get(client) === version,',
+    to: 'isCurrent: (client) => checked.has(client),',
     tests: [GREETING],
     name: 'made later',
   },
@@ -695,13 +695,13 @@ export const MUTANTS: readonly Mutant[] = [
     name: 'would write',
   },
   {
-    id: 'one-greeting-only',
-    fault: 'a connection that died during its greeting fails the request',
+    id: 'one-check-only',
+    fault: 'a connection that died during its connection check fails the request',
     file: 'shared/postgres/pool.ts',
     from: 'if (!(error instanceof SilenceError) ||',
     to: 'if (error instanceof Error ||',
     tests: ['test/faults/postgres/silence.test.ts'],
-    name: 'first greetings',
+    name: 'first connection checks',
   },
   {
     id: 'once-not-waited-for',

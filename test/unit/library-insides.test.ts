@@ -75,13 +75,13 @@ describe('the insides of pg stay as they are', () => {
     const seen: string[] = [];
     const onConnect = async (client: pg.ClientBase) => {
       await client.query('SELECT 1');
-      seen.push('greeted');
+      seen.push('checked');
       if (seen.includes('refuse')) throw new Error('unfit');
     };
     const pool = openPool({ max: 2, onConnect });
     const client = await pool.connect();
     seen.push('handed out');
-    expect(seen).toEqual(['greeted', 'handed out']);
+    expect(seen).toEqual(['checked', 'handed out']);
     seen.push('refuse');
     await expect(pool.connect()).rejects.toThrow('unfit');
     client.release();

@@ -2,7 +2,7 @@
  * The tables whose rows expire, how long each keeps them, and what sweeps them: the one list of
  * the scheduled purge, of the command and of its dry run.
  */
-import { needsPart } from '../greeting.ts';
+import { needsPart } from '../connection-check.ts';
 import type { Queryable } from '../pool.ts';
 import { measureAbandoned, RECORDS, sweepAbandoned } from './abandoned.ts';
 import { measureBacklog, type Remainder } from './backlog.ts';

@@ -146,7 +146,7 @@ describe('on a new connection, and while Postgres is away', () => {
   const pipeline = 'on';
 
   test.each(STORES)(
-    'the %s store serves a request on a third connection when the first greetings are lost in silence (core 5)',
+    'the %s store serves a request on a third connection when the first connection checks are lost in silence (core 5)',
     async (store) => {
       const service = one(pipeline);
       const handler = handlerOn(service, store);
@@ -162,7 +162,7 @@ describe('on a new connection, and while Postgres is away', () => {
     },
   );
 
-  test('a request whose every greeting is lost is 503 long before its deadline, and the pool recovers (core 5)', async () => {
+  test('a request whose every connection check is lost is 503 long before its deadline, and the pool recovers (core 5)', async () => {
     const service = one(pipeline);
     const handler = handlerOn(service, 'mutation');
     const request = await newRequest();

@@ -41,7 +41,7 @@ const nameOf = ({ principal, key }: SpendRequest) => `${ENTRIES}${principal}:${k
 
 describe('every entry ends by itself, at an absolute time (C33)', () => {
   test('one SET claims, one SET publishes, and nothing else is sent to Redis', async () => {
-    s = await warmSpender(servers); // Its greeting and its first claim are over.
+    s = await warmSpender(servers); // Its connection check and its first claim are over.
     const said = await servers.redis.monitor();
     await send(s.spend, request);
     await send(s.spend, request);

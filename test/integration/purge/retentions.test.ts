@@ -98,7 +98,7 @@ async function recordsLeft(): Promise<string[]> {
 }
 
 describe('a connection that claims (core 1)', () => {
-  test('a connection raises what its stores promise, in the round trip of its greeting', async () => {
+  test('a connection raises what its stores promise, in the round trip of its connection check', async () => {
     const proxy = await startFaultProxy(db.apiUrl);
     onTestFinished(() => proxy.close());
     const none = openDatabase(proxy.url);
@@ -324,7 +324,7 @@ describe('a retention that is raised while a purge runs (core 1)', () => {
     expect(await deleteSpan(markersOn(purging), await spanOfAll())).toBe(3);
     const raising = await openSession(db.apiUrl);
     const raise = () => raising.query('SELECT promise_retention($1, $2)', [MARKERS, 24 * HOUR_MS]);
-    // No longer than a greeting may take.
+    // No longer than a connection check may take.
     await expect(raise()).rejects.toMatchObject({ code: '55P03' });
     expect(await promised()).toMatchObject({ [MARKERS]: 0 });
     await purging.query('COMMIT');

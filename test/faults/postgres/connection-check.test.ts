@@ -171,7 +171,7 @@ describe('an unfit role', () => {
       stateUrl: '/players/me',
       run: ({ once }) => once(async () => DONE),
     });
-    // By the greeting, in words of ours, and not by the first statement that fails.
+    // By the connection check, in words of ours, and not by the first statement that fails.
     const acquiring = acquire(service.database.pool, Date.now() + HANG_MS);
     acquiring.then(
       (client) => client.release(),
@@ -279,7 +279,7 @@ describe('what the client is told', () => {
   });
 });
 
-test('the greeting is one round trip, and sets nothing that pins a proxied connection', async () => {
+test('the connection check is one round trip, and sets nothing that pins a proxied connection', async () => {
   const proxy = await startFaultProxy(db.apiUrl);
   onTestFinished(() => proxy.close());
   const service = testService({ apiUrl: proxy.url });

@@ -13,15 +13,15 @@ import { nowMs } from '../core/clock.ts';
 import { ConfigError } from '../core/config-error.ts';
 import { answeredAtOnce, SilenceError } from './silence.ts';
 
-/** An expression in the SELECT of the greeting. */
-export interface GreetingPart {
+/** An expression in the SELECT of the connection check. */
+export interface CheckPart {
   /** Of two parts of one name the later one counts. */
   readonly name: string;
   /** One value. `bind` makes a parameter of a value. */
   sql(bind: (value: unknown) => string): string;
   /**
    * True where the expression calls a function of ours, so that on an older schema the whole
-   * greeting fails: it is asked again without such parts, to learn what is missing.
+   * connection check fails: it is asked again without such parts, to learn what is missing.
    */
   readonly callsFunctions?: true;
   /** What is unfit about the answer; nothing when all is well. */
@@ -50,8 +50,8 @@ export interface ServerAnswer {
   readonly settings: Readonly<Record<string, string>>;
 }
 
-export interface Greeter {
-  add(part: GreetingPart): void;
+export interface ConnectionCheck {
+  add(part: CheckPart): void;
   /** False once a part was added that this connection was not asked for. */
   isCurrent(client: ClientBase): boolean;
   /**
@@ -59,16 +59,16 @@ export interface Greeter {
    * @throws SilenceError when there is no answer within a second; the connection is destroyed.
    * @throws Error "Connection terminated…" when the server is a standby, or read-only as a whole.
    */
-  greet(client: ClientBase): Promise<void>;
+  run(client: ClientBase): Promise<void>;
   /** The last answer to the part of this name. */
   answerTo(name: string): unknown;
-  /** How far the server's clock is ahead of ours, as the last greeting saw it. */
+  /** How far the server's clock is ahead of ours, as the last connection check saw it. */
   offsetMs(): number;
 }
 
-export function createGreeter(): Greeter {
-  const parts = new Map<string, GreetingPart>();
-  const greeted = new WeakMap<ClientBase, number>();
+export function createConnectionCheck(): ConnectionCheck {
+  const parts = new Map<string, CheckPart>();
+  const checked = new WeakMap<ClientBase, number>();
   let answers: ReadonlyMap<string, unknown> = new Map();
   let version = 0;
   let offsetMs = 0;
@@ -78,15 +78,15 @@ export function createGreeter(): Greeter {
       if (!parts.has(part.name)) version++;
       parts.set(part.name, part);
     },
-    isCurrent: (client) => greeted.get(client) === version,
-    greet: async (client) => {
+    isCurrent: (client) => checked.get(client) === version,
+    run: async (client) => {
       const asked = version;
       const sentMs = nowMs();
       const { server, unfit, ...found } = await ask(client, [...parts.values()]);
       offsetMs = server.nowMs - (sentMs + nowMs()) / 2;
       await refuseUnfit(client, server, unfit);
       answers = found.answers;
-      greeted.set(client, asked);
+      checked.set(client, asked);
     },
     answerTo: (name) => answers.get(name),
     offsetMs: () => offsetMs,
@@ -100,7 +100,7 @@ interface Answers {
   readonly answers: ReadonlyMap<string, unknown>;
 }
 
-async function ask(client: ClientBase, parts: readonly GreetingPart[]): Promise<Answers> {
+async function ask(client: ClientBase, parts: readonly CheckPart[]): Promise<Answers> {
   try {
     return await askOnce(client, parts);
   } catch (error) {
@@ -115,7 +115,7 @@ async function ask(client: ClientBase, parts: readonly GreetingPart[]): Promise<
   }
 }
 
-async function askOnce(client: ClientBase, parts: readonly GreetingPart[]): Promise<Answers> {
+async function askOnce(client: ClientBase, parts: readonly CheckPart[]): Promise<Answers> {
   const values: unknown[] = [];
   const bind = (value: unknown) => `$${values.push(value)}`;
   const columns = [SERVER, ...parts.map((part) => part.sql(bind))];
@@ -178,7 +178,7 @@ function unfitSettings(settings: ServerAnswer['settings']): Unfit[] {
   });
 }
 
-/** What a role uses of the schema, as a part of the greeting. */
+/** What a role uses of the schema, as a part of the connection check. */
 export interface Needs {
   /** Rights on tables, by table: `INSERT`, or on one column: `UPDATE (created_at)`. */
   readonly tables: Readonly<Record<string, readonly string[]>>;
@@ -189,7 +189,7 @@ export interface Needs {
 }
 
 /** Asks for rights in the catalogs, where what is not there is NULL and no error. */
-export function needsPart(name: string, { migration, ...needs }: Needs): GreetingPart {
+export function needsPart(name: string, { migration, ...needs }: Needs): CheckPart {
   const wanted = wantedBy(needs);
   return {
     name,
@@ -257,7 +257,7 @@ interface Causes {
   readonly schemas: Readonly<Record<string, string>>;
 }
 
-/** A second statement, on the way to a refusal alone: the greeting itself stays cheap. */
+/** A second statement, on the way to a refusal alone: the connection check itself stays cheap. */
 async function findCauses(client: ClientBase, unfit: readonly Unfit[]): Promise<Causes> {
   const settings = unfit.flatMap((one) => (one.kind === 'setting' ? [one.name] : []));
   const objects = unfit.flatMap((one) => (one.kind === 'missing' ? [bareName(one.object)] : []));
