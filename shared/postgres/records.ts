@@ -54,7 +54,9 @@ export async function claimRecord(
   } as { text: string; values: unknown[] });
   claiming.catch(() => {}); // Rejects as well where nothing lives.
   await alive;
-  return (await claiming).rows[0] as RecordClaim;
+  const [claim] = (await claiming).rows;
+  if (claim) return claim;
+  throw new Error('claim_record answered no row: the schema is not the one of this release.');
 }
 
 export interface ClaimOptions {

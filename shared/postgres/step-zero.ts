@@ -19,7 +19,7 @@ export async function enterTransaction(send: Send, deadlineServerMs: number): Pr
     'SELECT enter_transaction(to_timestamp($1::float8 / 1000))::text AS xid',
     [deadlineServerMs],
   );
-  return rows[0] as Started;
+  return started(rows);
 }
 
 type Identity = Pick<Mutation, 'principal' | 'key'>;
@@ -41,7 +41,17 @@ export async function claimMarker(
        FROM claim_marker($1, $2, to_timestamp($3::float8 / 1000))`,
     [principal, key, deadlineServerMs],
   );
-  return rows[0] as Started;
+  return started(rows);
+}
+
+/** Of a function of another release no NaN goes on, into a deadline or an expiry. */
+function started(rows: readonly Started[]): Started {
+  const [row] = rows;
+  const isWhole = row && [row.xid, row.claimedAtUs ?? '0'].every((text) => /^\d+$/.test(text));
+  if (isWhole) return row;
+  throw new Error(
+    'Step 0 did not answer a transaction number and a time: the schema is not the one of this release. Migrate the database.',
+  );
 }
 
 /**
