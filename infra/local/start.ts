@@ -10,7 +10,7 @@ import { type Control, takeControl } from './control-server.ts';
 import { type Environment, environment } from './environment.ts';
 import { print, printError } from './output.ts';
 import { freePort, isFree } from './ports.ts';
-import { type Child, describeExit, lastLines } from './process.ts';
+import { describeExit, type Exit, lastLines } from './process.ts';
 import { paths } from './project.ts';
 import { onParentExit, onShutdownSignal } from './shutdown.ts';
 
@@ -76,11 +76,11 @@ interface Run {
 
 /** Until it is asked to end, or the API ends; `undo` says how what there is then is ended. */
 async function run({ url, withoutApi, shell, control }: Run, undo: (() => Promise<void>)[]) {
-  const asked = Promise.withResolvers<number>();
+  const asked = Promise.withResolvers<void>();
   const starting = new AbortController();
   let isReady = false;
   const stop = () => {
-    asked.resolve(0);
+    asked.resolve();
     // Half a start has no order in which to be undone.
     if (!isReady) starting.abort();
   };
@@ -107,7 +107,8 @@ async function run({ url, withoutApi, shell, control }: Run, undo: (() => Promis
     print(
       api ? banner(url, backend) : servicesBanner(backend, conflictingVariables(shell, backend)),
     );
-    return await (api ? Promise.race([asked.promise, reportEnd(api)]) : asked.promise);
+    const ended = await Promise.race(api ? [asked.promise, api.exited] : [asked.promise]);
+    return ended === undefined ? 0 : await reportEnd(ended);
   } catch (error) {
     if (signal.aborted) return 0;
     printError(`could not start: ${(error as Error).message}`);
@@ -115,8 +116,7 @@ async function run({ url, withoutApi, shell, control }: Run, undo: (() => Promis
   }
 }
 
-async function reportEnd(api: Child): Promise<number> {
-  const exit = await api.exited;
+async function reportEnd(exit: Exit): Promise<number> {
   printError(`the API ${describeExit(exit)} by itself:\n${await lastLines(paths.apiLog, 20)}`);
   return 1;
 }

@@ -78,7 +78,7 @@ afterAll(async () => {
   const left = copy.left();
   proxy.close();
   await copy.remove();
-  expect([code, left]).toEqual([0, NOTHING_LEFT]);
+  expect([code, start?.stderr(), left]).toEqual([0, '', NOTHING_LEFT]);
   expect(await isFree(Number(new URL(instance.url).port))).toBe(true);
 });
 

@@ -24,6 +24,7 @@ test('a service with a server that has died leaves nothing at SIGINT', async () 
   await until('it is told', () => start.stdout().includes('redis was ended by SIGKILL'));
   start.child.kill('SIGINT');
   expect(await start.ended).toBe(0);
+  expect(start.stderr()).toBe('');
   expect(copy.left()).toEqual(NOTHING_LEFT);
 });
 
