@@ -54,8 +54,8 @@ test.each([
   [
     'a nested one',
     /RetryPolicy.MaximumRetrys/,
-    '"MaximumRetryAttempts":0,"MaximumEvent',
-    '"MaximumRetrys":0,"MaximumEvent',
+    '"RetryPolicy":{"MaximumRetryAttempts"',
+    '"RetryPolicy":{"MaximumRetrys"',
   ],
   ['a value', /SPRINGSQL, none of MYSQL/, '"POSTGRESQL"', '"SPRINGSQL"'],
   [
@@ -126,8 +126,11 @@ test('each resource is declared in one file of infra/, or made by serverless for
     const [own = ''] = resources.split(/^\S/m);
     declared.push(...[...own.matchAll(/^ {2}(\w+):/gm)].map(([, id]) => id as string));
   }
-  const roles = createRequire(import.meta.url)(join(folder, 'roles.cjs'));
-  declared.push(...Object.keys(roles.Resources));
+  const require = createRequire(import.meta.url);
+  const roles = require(join(folder, 'roles.cjs'));
+  const { resources } = require(join(folder, 'purge-schedules.cjs'));
+  const schedules = await resources({ resolveVariable: async () => '2' });
+  declared.push(...Object.keys(roles.Resources), ...Object.keys(schedules.Resources));
   const { Resources } = await packagedTemplate('own');
   const made = Object.keys(Resources).filter((id) => !declared.includes(id));
   const byServerless =
