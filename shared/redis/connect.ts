@@ -6,10 +6,10 @@ import { redisClaimCache } from './claim-cache.ts';
 import { createRedis, firstConnection, type RedisOptions } from './client.ts';
 import type { IssuedPassword } from './credentials.ts';
 import { type AwsCredentials, cacheToken } from './elasticache-token.ts';
-import { redisResponseCache } from './response-cache.ts';
+import { type CachedStore, redisResponseCache } from './response-cache.ts';
 
 /** What can stand in front of a store: a claim and its response, or completed responses only. */
-export type CacheKind = 'claims' | 'record' | 'dynamo';
+export type CacheKind = 'claims' | CachedStore;
 
 type ClientOptions = Omit<RedisOptions, 'password' | 'onError'>;
 
@@ -49,7 +49,7 @@ export function connectRedis(options: RedisConnectOptions): RedisCaches {
     cache: (kind) =>
       kind === 'claims'
         ? redisClaimCache(cacheOptions)
-        : redisResponseCache({ ...cacheOptions, store: kind }),
+        : redisResponseCache({ ...cacheOptions, ...kind }),
     ping: async () => {
       await firstConnection(redis, connectBudgetMs);
       return redis.ping();

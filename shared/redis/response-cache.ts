@@ -2,25 +2,32 @@
  * Redis in front of a store that keeps its results itself: a cache of completed
  * ones and nothing else. It holds no claim, so there is none to lose.
  */
-import type { Cache, Mutation } from '../core/contract.ts';
+import type { Cache } from '../core/contract.ts';
 import { openCircuitBreaker, type RedisCacheOptions, retryOnReconnect } from './circuit-breaker.ts';
 import { firstConnection } from './client.ts';
 import { decode, encodeCompleted } from './entries.ts';
 import { entryNames } from './keys.ts';
 
-export interface ResponseCacheOptions extends RedisCacheOptions {
-  /** Whose results these are; it decides what makes two requests the same. */
-  readonly store: 'record' | 'dynamo';
+/** Whose results these are, and what makes two requests the same there. */
+export interface CachedStore {
+  /** A part of every entry's name. */
+  readonly store: string;
+  /** True where two routes are two requests, though they share a key. */
+  readonly isPerEndpoint: boolean;
 }
+
+export type ResponseCacheOptions = RedisCacheOptions & CachedStore;
 
 /** @throws TypeError without a namespace. */
 export function redisResponseCache(options: ResponseCacheOptions): Cache {
-  const { redis, store } = options;
+  const { redis, store, isPerEndpoint } = options;
   const nameOf = entryNames(options);
   const guarded = openCircuitBreaker(options);
   return {
     claim: async (mutation) => {
-      const name = nameOf(store, ...identityIn(store, mutation));
+      const { principal, endpoint, key } = mutation;
+      const identity = isPerEndpoint ? [principal, endpoint, key] : [principal, key];
+      const name = nameOf(store, ...identity);
       const found = await guarded('claim', async () => {
         await firstConnection(redis, options.connectBudgetMs);
         return redis.get(name);
@@ -37,12 +44,4 @@ export function redisResponseCache(options: ResponseCacheOptions): Cache {
       };
     },
   };
-}
-
-/** As the store's own identity: records tell endpoints apart, DynamoDB's markers do not. */
-function identityIn(
-  store: ResponseCacheOptions['store'],
-  { principal, endpoint, key }: Mutation,
-): string[] {
-  return store === 'record' ? [principal, endpoint, key] : [principal, key];
 }

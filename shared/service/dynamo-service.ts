@@ -53,7 +53,7 @@ export function createDynamoService(
   const { retentionMs, ttlSlackMs } = dynamodb;
   const store = dynamoStore({ table, retentionMs, ttlSlackMs });
   const redis = openCaches(settings.redis, logger, meter);
-  const cache = redis.cache('dynamo');
+  const cache = redis.cache({ store: 'dynamo', isPerEndpoint: false });
   const parts = { settings, logger, meter };
   const service: DynamoService = {
     ...parts,

@@ -69,7 +69,7 @@ export function createService(environment: Environment = processEnvironment()): 
   });
   const redis = openCaches(settings.redis, logger, meter);
   const claimCache = redis.cache('claims');
-  const recordCache = redis.cache('record');
+  const recordCache = redis.cache({ store: 'record', isPerEndpoint: true });
   const parts = { settings, logger, meter };
   const service: Service = {
     ...parts,

@@ -43,6 +43,7 @@ async function openDynamoStore(
       redis: client,
       namespace: TEST_NAMESPACE,
       store: 'dynamo',
+      isPerEndpoint: false,
       connectBudgetMs: 20_000,
       coolDownMs: 50,
       onFailure: () => {},

@@ -32,6 +32,7 @@ function recordHarness(pipeline: boolean): StoreHarness<RecordTx> {
               redis,
               namespace: TEST_NAMESPACE,
               store: 'record',
+              isPerEndpoint: true,
               connectBudgetMs: 20_000,
               coolDownMs: 50,
               onFailure: () => {},

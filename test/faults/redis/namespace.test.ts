@@ -77,7 +77,15 @@ describe('each kind of cache by itself (C113)', () => {
     ['claims', (namespace, epoch = 1) => redisClaimCache({ ...common, redis, namespace, epoch })],
     ...(['record', 'dynamo'] as const).map((store): (typeof kinds)[number] => [
       store,
-      (namespace, epoch = 1) => redisResponseCache({ ...common, redis, namespace, epoch, store }),
+      (namespace, epoch = 1) =>
+        redisResponseCache({
+          ...common,
+          redis,
+          namespace,
+          epoch,
+          store,
+          isPerEndpoint: store === 'record',
+        }),
     ]),
   ];
   let redis: ReturnType<typeof createRedis>;
