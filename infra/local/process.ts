@@ -130,7 +130,11 @@ export async function waitForLine(
   log: { file: string; offset: number },
   line: RegExp,
 ): Promise<boolean> {
-  for (const endMs = monotonicMs() + HANG_MS; monotonicMs() < endMs; await delay(10)) {
+  for (
+    const endMonotonicMs = monotonicMs() + HANG_MS;
+    monotonicMs() < endMonotonicMs;
+    await delay(10)
+  ) {
     const ended = child.hasExited();
     if (line.test(await readFrom(log.file, log.offset))) return true;
     if (ended) return false;

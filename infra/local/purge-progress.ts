@@ -13,9 +13,9 @@ const lineMs = 5000;
 
 /** A bar in a terminal, a line every five seconds anywhere else. */
 export function showProgress(backlogRows: number): Progress {
-  const startedMs = performance.now();
+  const startedMonotonicMs = performance.now();
   let rows = 0;
-  const seconds = () => (performance.now() - startedMs) / 1000;
+  const seconds = () => (performance.now() - startedMonotonicMs) / 1000;
   const rate = () => rows / Math.max(0.001, seconds());
   const state = (): State => {
     // The backlog is an estimate when it is large, and more expires meanwhile.

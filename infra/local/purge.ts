@@ -156,14 +156,14 @@ function planOf(
   progress: Progress,
   stop: AbortSignal,
 ): SweepPlan {
-  const endMs = untilDrained ? Number.POSITIVE_INFINITY : performance.now() + oneRunMs;
+  const endMonotonicMs = untilDrained ? Number.POSITIVE_INFINITY : performance.now() + oneRunMs;
   const throttle = rateLimit === undefined ? noThrottle : throttleByRate(rateLimit);
   const batchRows = (rateLimit ?? Number.POSITIVE_INFINITY) / workers / batchesPerSecond;
   return {
     concurrency: workers,
     batchRowsMax: Math.min(rowsMax, Math.max(1, Math.floor(batchRows))),
     createThrottle: () => throttle,
-    remainingMs: () => (stop.aborted ? 0 : endMs - performance.now()),
+    remainingMs: () => (stop.aborted ? 0 : endMonotonicMs - performance.now()),
     onBatch: progress.add,
   };
 }

@@ -137,11 +137,11 @@ async function startOnFreePort(plan: ServerPlan): Promise<{ child: Child; port: 
 }
 
 async function startOnSamePort(plan: ServerPlan, port: number): Promise<Child> {
-  for (const endMs = monotonicMs() + HANG_MS; ; await delay(50)) {
+  for (const endMonotonicMs = monotonicMs() + HANG_MS; ; await delay(50)) {
     const outcome = await tryPort(plan, port);
     if ('child' in outcome) return outcome.child;
     const passes = PORT_TAKEN.test(outcome.output) || plan.passing?.test(outcome.output) === true;
-    if (!passes || monotonicMs() > endMs) {
+    if (!passes || monotonicMs() > endMonotonicMs) {
       throw new Error(`${plan.name} did not start again on port ${port}: ${outcome.output}`);
     }
   }

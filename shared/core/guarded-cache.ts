@@ -15,11 +15,15 @@ import { withTimeout } from './timeout.ts';
  * `once` would leave a transaction open, or make a failure of what was committed.
  */
 export function guardedCache(cache: Cache, onFailure: (error: unknown) => void): Cache {
-  const guarded = async <T>(byMs: number, method: () => Promise<T>, otherwise: T): Promise<T> => {
+  const guarded = async <T>(
+    untilAtMs: number,
+    method: () => Promise<T>,
+    otherwise: T,
+  ): Promise<T> => {
     try {
       return await withTimeout(
         method(),
-        Math.max(1, byMs - nowMs()),
+        Math.max(1, untilAtMs - nowMs()),
         () => new Error('the cache did not answer within the time of the request'),
       );
     } catch (error) {
@@ -37,19 +41,19 @@ export function guardedCache(cache: Cache, onFailure: (error: unknown) => void):
       );
       // One that comes late may have put an entry there; of one that was rejected there is none.
       const claimed = claiming.catch(() => NO_CLAIM);
-      const byMs = lastCommandByMs(mutation);
+      const untilAtMs = lastCommandUntilAtMs(mutation);
       return {
         lookup,
         publish: (...published) =>
-          guarded(byMs, async () => (await claimed).publish(...published), undefined),
-        release: () => guarded(byMs, async () => (await claimed).release(), undefined),
+          guarded(untilAtMs, async () => (await claimed).publish(...published), undefined),
+        release: () => guarded(untilAtMs, async () => (await claimed).release(), undefined),
       };
     },
   };
 }
 
 /** As long as a lost COMMIT is looked up, and a little: the answer is still in time. */
-function lastCommandByMs({ deadlineMs }: Mutation): number {
+function lastCommandUntilAtMs({ deadlineMs }: Mutation): number {
   return deadlineMs + COMMIT_LOOKUP_GRACE_MS + 200;
 }
 

@@ -129,8 +129,8 @@ async function commit(
     case 'refused':
       return outcomeOf(fate.cause);
     case 'unknown': {
-      const byMs = request.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
-      const found = await readItem(table, markerKey(request), byMs).catch(() => undefined);
+      const untilAtMs = request.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
+      const found = await readItem(table, markerKey(request), untilAtMs).catch(() => undefined);
       if (found?.['attempt']?.S === requestToken) return committed;
       if (found !== undefined) return outcomeOfMarker(found, request);
       // Unreadable, or not there yet: what was sent may still arrive, until its signature is too old (5 min).
@@ -200,10 +200,10 @@ async function commitUnprotected(
 async function lookUpMarker(
   table: Table,
   request: Mutation,
-  byMs: number,
+  untilAtMs: number,
 ): Promise<NotCommitted<Kept> | 'absent'> {
   try {
-    const found = await readItem(table, markerKey(request), byMs);
+    const found = await readItem(table, markerKey(request), untilAtMs);
     return found ? outcomeOfMarker(found, request) : 'absent';
   } catch (cause) {
     return outcomeOf(cause);

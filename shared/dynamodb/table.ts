@@ -58,23 +58,23 @@ export function createTable(options: TableOptions): Table {
   };
 }
 
-/** @param byMs on the process' clock; past it the read is given up. */
+/** @param untilAtMs on the process' clock; past it the read is given up. */
 export async function readItem(
   { name, client }: Pick<Table, 'name' | 'client'>,
   pk: string,
-  byMs?: number,
+  untilAtMs?: number,
 ): Promise<Item | undefined> {
   const read = new GetItemCommand({
     TableName: name,
     Key: { pk: { S: pk } },
     ConsistentRead: true,
   });
-  return (await client.send(read, byMs === undefined ? {} : abortAt(byMs))).Item;
+  return (await client.send(read, untilAtMs === undefined ? {} : abortAt(untilAtMs))).Item;
 }
 
-/** Ends a send, its resends included, at `byMs`. */
-export function abortAt(byMs: number): { abortSignal: AbortSignal } {
-  return { abortSignal: AbortSignal.timeout(Math.max(1, Math.ceil(byMs - nowMs()))) };
+/** Ends a send, its resends included, at `untilAtMs`. */
+export function abortAt(untilAtMs: number): { abortSignal: AbortSignal } {
+  return { abortSignal: AbortSignal.timeout(Math.max(1, Math.ceil(untilAtMs - nowMs()))) };
 }
 
 const THIS_MACHINE = new Set(['127.0.0.1', 'localhost', '[::1]']);

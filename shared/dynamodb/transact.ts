@@ -35,7 +35,7 @@ export async function transact(
   client: DynamoDBClient,
   token: string,
   writes: readonly Write[],
-  byMs: number,
+  untilAtMs: number,
 ): Promise<TransactionFate> {
   const command = new TransactWriteItemsCommand({
     ClientRequestToken: token,
@@ -55,7 +55,7 @@ export async function transact(
     { name: 'backstopDoubt', step: 'finalizeRequest', priority: 'low' },
   );
   try {
-    await client.send(command, abortAt(byMs));
+    await client.send(command, abortAt(untilAtMs));
     return { kind: 'committed' };
   } catch (cause) {
     if (isInDoubt) return { kind: 'unknown', cause };

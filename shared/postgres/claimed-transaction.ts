@@ -51,7 +51,7 @@ export function openClaimed(
   const transaction = openTransaction({
     client,
     pipeline: database.pipeline,
-    answerByMs: request.deadlineMs + ANSWER_GRACE_MS,
+    answerUntilAtMs: request.deadlineMs + ANSWER_GRACE_MS,
     step0: (send) => plan.step0(send),
   });
   const claimed = transaction.begun as Promise<Started>;
@@ -145,8 +145,8 @@ async function lookUp(
   unknown: Unknown,
 ): Promise<Sent> {
   if (proof === undefined) return unknown;
-  const byMs = request.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
-  const fate = await lookUpCommit(database, proof(started), started.xid, byMs);
+  const untilAtMs = request.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
+  const fate = await lookUpCommit(database, proof(started), started.xid, untilAtMs);
   switch (fate.kind) {
     case 'committed':
       return fate;

@@ -25,19 +25,19 @@ const ASK_EVERY_MS = 20;
 
 /**
  * What became of a COMMIT whose answer was lost: asked, not guessed, on a new
- * connection, until `byMs` (our clock). Never rejects; what it cannot find out is
+ * connection, until `untilAtMs` (our clock). Never rejects; what it cannot find out is
  * 'unknown', which is safe to resend with the same key.
  */
 export async function lookUpCommit(
   database: Database,
   proof: CommitProof,
   xid: string,
-  byMs: number,
+  untilAtMs: number,
 ): Promise<CommitFate> {
   let wasUnproven = false;
-  while (nowMs() < byMs) {
+  while (nowMs() < untilAtMs) {
     try {
-      const fate = await askOnce(database, proof, xid, byMs);
+      const fate = await askOnce(database, proof, xid, untilAtMs);
       if (fate.kind === 'unproven' && wasUnproven) return { kind: 'unknown' };
       wasUnproven = fate.kind === 'unproven';
       if (isKnown(fate)) return fate;
@@ -50,15 +50,15 @@ export async function lookUpCommit(
   return { kind: 'unknown' };
 }
 
-async function askOnce(database: Database, proof: CommitProof, xid: string, byMs: number) {
-  const client = await acquire(database.pool, byMs);
+async function askOnce(database: Database, proof: CommitProof, xid: string, untilAtMs: number) {
+  const client = await acquire(database.pool, untilAtMs);
   let isDone = false;
   try {
     const { rows } = await client.query<Answer>({
       text: `SELECT pg_is_in_recovery() AS "isStandby", pg_xact_status($1::xid8) AS status,
                     (${proof.text}) AS "retainedFromMs"`,
       values: [xid, ...proof.values],
-      query_timeout: Math.max(1, byMs - nowMs()),
+      query_timeout: Math.max(1, untilAtMs - nowMs()),
     } as { text: string; values: unknown[] });
     isDone = true;
     return judge(rows[0]);

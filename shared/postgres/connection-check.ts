@@ -81,9 +81,9 @@ export function createConnectionCheck(): ConnectionCheck {
     isCurrent: (client) => checked.get(client) === version,
     run: async (client) => {
       const asked = version;
-      const sentMs = nowMs();
+      const sentAtMs = nowMs();
       const { server, unfit, ...found } = await ask(client, [...parts.values()]);
-      offsetMs = server.nowMs - (sentMs + nowMs()) / 2;
+      offsetMs = server.nowMs - (sentAtMs + nowMs()) / 2;
       await refuseUnfit(client, server, unfit);
       answers = found.answers;
       checked.set(client, asked);

@@ -63,7 +63,7 @@ export function createDatabase(options: PoolOptions): Database {
   } as pg.PoolConfig);
   CHECKS.set(pool, check);
   explainWaits(pool, options);
-  pool.on('release', (_error, client) => restedSinceMs.set(client, nowMs()));
+  pool.on('release', (_error, client) => restedAtMs.set(client, nowMs()));
   pool.on('error', (error) => {
     // The pool hangs the whole client on it, the key that cancels its statements included.
     Reflect.deleteProperty(error, 'client');
@@ -111,13 +111,13 @@ function explainWaits(pool: pg.Pool, { max, connectTimeoutMs }: PoolOptions): vo
 /** TCP keepalive probes an idle peer after this, instead of after two hours. */
 const KEEP_ALIVE_AFTER_MS = 10_000;
 
-const restedSinceMs = new WeakMap<pg.ClientBase, number>();
+const restedAtMs = new WeakMap<pg.ClientBase, number>();
 const RESTED_MS = 250;
 
 /** Has this client lain idle, perhaps through a freeze in which its connection died? */
 export function hasRested(client: pg.ClientBase): boolean {
-  const sinceMs = restedSinceMs.get(client);
-  return sinceMs !== undefined && nowMs() - sinceMs > RESTED_MS;
+  const restedSinceAtMs = restedAtMs.get(client);
+  return restedSinceAtMs !== undefined && nowMs() - restedSinceAtMs > RESTED_MS;
 }
 
 /** By pool, for whoever is handed the pool alone. */
@@ -151,27 +151,28 @@ function connectTo({ connectionString, password }: PoolOptions): pg.ClientConfig
 }
 
 /**
- * A client of the pool, if one can be had by `byMs` (our clock). A new connection that says
+ * A client of the pool, if one can be had by `untilAtMs` (our clock). A new connection that says
  * nothing is given up after a second, and another one tried, within the pool's own time-out.
  *
  * @throws Error "timeout exceeded when trying to connect", as the pool's own.
  * @throws ConfigError when the server cannot keep the promise.
  */
-export async function acquire(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
-  const retryUntilMs = nowMs() + (pool.options.connectionTimeoutMillis ?? 0);
+export async function acquire(pool: pg.Pool, untilAtMs: number): Promise<pg.PoolClient> {
+  const retryUntilAtMs = nowMs() + (pool.options.connectionTimeoutMillis ?? 0);
   for (;;) {
     try {
-      return await acquireOnce(pool, byMs);
+      return await acquireOnce(pool, untilAtMs);
     } catch (error) {
-      if (!(error instanceof SilenceError) || nowMs() >= Math.min(byMs, retryUntilMs)) throw error;
+      if (!(error instanceof SilenceError) || nowMs() >= Math.min(untilAtMs, retryUntilAtMs))
+        throw error;
     }
   }
 }
 
-async function acquireOnce(pool: pg.Pool, byMs: number): Promise<pg.PoolClient> {
+async function acquireOnce(pool: pg.Pool, untilAtMs: number): Promise<pg.PoolClient> {
   const connecting = connectChecked(pool);
   // Node warns of a negative time.
-  return withTimeout(connecting, Math.max(1, byMs - nowMs()), () => {
+  return withTimeout(connecting, Math.max(1, untilAtMs - nowMs()), () => {
     connecting.then(
       (client) => client.release(),
       () => {},
@@ -221,11 +222,11 @@ export function statementsOn(
     query: async (text, values = []) => {
       const givenMs = Math.min(leftMs(), STATEMENT_MS_MAX);
       if (givenMs <= 0) throw new Error('The time for statements is over: nothing was sent.');
-      const byMs = nowMs() + givenMs;
-      const client = await acquire(pool, byMs);
+      const untilAtMs = nowMs() + givenMs;
+      const client = await acquire(pool, untilAtMs);
       let isWhole = true;
       try {
-        const query_timeout = Math.max(1, byMs - nowMs());
+        const query_timeout = Math.max(1, untilAtMs - nowMs());
         return await client.query<never>({ text, values, query_timeout } as pg.QueryConfig);
       } catch (error) {
         isWhole = isDefiniteFailure(error);

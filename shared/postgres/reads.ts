@@ -9,20 +9,20 @@ import { answeredAtOnce } from './silence.ts';
 /**
  * For what changes nothing: statements that may be sent again when their answer was lost, each in
  * a READ ONLY transaction of its own, so that one which does change something fails instead of
- * happening twice. They end by `byMs` (our clock) whatever is silent, and where the environment
+ * happening twice. They end by `untilAtMs` (our clock) whatever is silent, and where the environment
  * was frozen and its connections have died meanwhile, on a new one.
  *
  * @throws RejectedError UNAVAILABLE (503 and Retry-After over HTTP) where the database is away or does not answer.
  * @throws DatabaseError for a wrong statement, ConfigError for an unfit server.
  */
-export function readsOn(database: Database, byMs: number): Queryable {
+export function readsOn(database: Database, untilAtMs: number): Queryable {
   return {
     query: async (text, values) => {
       // All idle connections may have died together; behind them a new one, and one reconnect.
       for (let triesLeft = database.pool.idleCount + 1; ; triesLeft--) {
-        const read = await tryToRead<never>(database, text, values, byMs);
+        const read = await tryToRead<never>(database, text, values, untilAtMs);
         if ('result' in read) return read.result;
-        if (triesLeft === 0 || !read.mayPass || nowMs() >= byMs) {
+        if (triesLeft === 0 || !read.mayPass || nowMs() >= untilAtMs) {
           throw new RejectedError(unavailable(read.cause));
         }
       }
@@ -39,17 +39,17 @@ async function tryToRead<Row extends QueryResultRow>(
   { pool, pipeline }: Database,
   text: string,
   values: unknown[] | undefined,
-  byMs: number,
+  untilAtMs: number,
 ): Promise<Read<Row>> {
   let client: PoolClient;
   try {
-    client = await acquire(pool, byMs);
+    client = await acquire(pool, untilAtMs);
   } catch (cause) {
     if (isFaultOfOurs(cause)) throw cause;
     return { cause, mayPass: true };
   }
   let isWhole = true;
-  const late = setTimeout(() => destroySocket(client), Math.max(1, byMs - nowMs()));
+  const late = setTimeout(() => destroySocket(client), Math.max(1, untilAtMs - nowMs()));
   try {
     return { result: await readOnly<Row>(client, pipeline, text, values) };
   } catch (cause) {

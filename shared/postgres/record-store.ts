@@ -78,11 +78,11 @@ export function recordStore(options: RecordStoreOptions): Store<RecordTx> {
     },
     release: async (mutation) => {
       // Work that was cut off ended when ANSWER_GRACE_MS did: the release has its own time after it.
-      const byMs = mutation.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
+      const untilAtMs = mutation.deadlineMs + COMMIT_LOOKUP_GRACE_MS;
       try {
-        const client = await acquire(database.pool, byMs);
+        const client = await acquire(database.pool, untilAtMs);
         await withClient(client, () =>
-          client.query({ text: RELEASE, values: releaseValues(mutation), ...until(byMs) }),
+          client.query({ text: RELEASE, values: releaseValues(mutation), ...until(untilAtMs) }),
         );
       } catch {
         // The lease passes by itself.
@@ -215,6 +215,6 @@ async function withClient(client: PoolClient, use: () => Promise<unknown>): Prom
   }
 }
 
-function until(byMs: number): { query_timeout: number } {
-  return { query_timeout: Math.max(1, byMs - nowMs()) };
+function until(untilAtMs: number): { query_timeout: number } {
+  return { query_timeout: Math.max(1, untilAtMs - nowMs()) };
 }

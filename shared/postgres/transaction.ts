@@ -47,7 +47,7 @@ export interface TransactionOptions {
   readonly client: PoolClient;
   readonly pipeline: boolean;
   /** Past this an answer is no longer waited for, and the connection is given up. */
-  readonly answerByMs: number;
+  readonly answerUntilAtMs: number;
   /** Step 0, sent right behind BEGIN. */
   readonly step0: (send: Send) => Promise<unknown>;
 }
@@ -266,7 +266,7 @@ interface Wire {
 }
 
 /** Sends in order, and remembers what the transaction's end must know. */
-function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
+function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wire {
   let sent = 0;
   let answered = 0;
   let firstError: unknown;
@@ -275,7 +275,7 @@ function openWire({ client, pipeline, answerByMs }: TransactionOptions): Wire {
   let previous: Promise<unknown> = Promise.resolve();
   const outstanding = () => sent - answered;
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
-  const timer = setTimeout(() => destroySocket(client), Math.max(1, answerByMs - nowMs()));
+  const timer = setTimeout(() => destroySocket(client), Math.max(1, answerUntilAtMs - nowMs()));
 
   // Follows each answer. BEGIN's own is judged by its error.
   const onReady = ({ status }: { readonly status: string }) => {

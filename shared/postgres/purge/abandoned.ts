@@ -49,9 +49,9 @@ export async function sweepAbandoned(
   lifetime: Lifetime,
   { remainingMs, onBatch }: Pick<SweepPlan, 'remainingMs' | 'onBatch'>,
 ): Promise<SweepReport> {
-  const startedMs = monotonicMs();
+  const startedMonotonicMs = monotonicMs();
   const rows = remainingMs() > 0 ? await deleteAbandoned(db, lifetime).catch(noneYet) : 0;
-  if (rows > 0) onBatch(rows, (monotonicMs() - startedMs) / 1000);
+  if (rows > 0) onBatch(rows, (monotonicMs() - startedMonotonicMs) / 1000);
   // Few claims are ever abandoned, and nobody counts how many will be.
   return { ...(await measureAbandoned(db, lifetime)), arrivalPerSecond: 0 };
 }

@@ -70,8 +70,10 @@ export async function runSweeps(
   const reports: Report[] = [];
   for (const [index, sweep] of sweeps.entries()) {
     const partMs = (plan.remainingMs() - MARGIN_MS) / (sweeps.length - index);
-    const endMs = monotonicMs() + partMs - Math.min(partMs / 2, LAST_STATEMENTS_MS.partMax);
-    const remainingMs = () => Math.min(endMs - monotonicMs(), plan.remainingMs() - MARGIN_MS);
+    const endMonotonicMs =
+      monotonicMs() + partMs - Math.min(partMs / 2, LAST_STATEMENTS_MS.partMax);
+    const remainingMs = () =>
+      Math.min(endMonotonicMs - monotonicMs(), plan.remainingMs() - MARGIN_MS);
     const deleted = { rows: 0, batchDurationsSeconds: [] as number[] };
     const onBatch = (rows: number, seconds: number) => {
       deleted.rows += rows;
@@ -99,8 +101,8 @@ export async function runSweeps(
 
 /** Statements of which none outlasts this time and the last ones after it. */
 function statementsWithin(pool: Pool, ms: number): Queryable {
-  const endMs = monotonicMs() + Math.max(0, ms) + LAST_STATEMENTS_MS.margin;
-  return statementsOn(pool, () => endMs - monotonicMs());
+  const endMonotonicMs = monotonicMs() + Math.max(0, ms) + LAST_STATEMENTS_MS.margin;
+  return statementsOn(pool, () => endMonotonicMs - monotonicMs());
 }
 
 /** What a driver reports that has waited long enough, the pool, and `statementsOn`. */

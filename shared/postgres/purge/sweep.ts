@@ -71,7 +71,7 @@ async function runLoop(table: ExpiringTable, queue: Slice[], plan: SweepPlan): P
   let batchRows = Math.min(BATCH_ROWS_FIRST, plan.batchRowsMax);
   let busyInARow = 0;
   for (let slice = queue.shift(); slice && plan.remainingMs() > 0; slice = queue.shift()) {
-    const startedMs = monotonicMs();
+    const startedMonotonicMs = monotonicMs();
     let done: FinishedBatch | undefined;
     try {
       done = await sweepBatch(table, slice, batchRows);
@@ -82,7 +82,7 @@ async function runLoop(table: ExpiringTable, queue: Slice[], plan: SweepPlan): P
     if (done) {
       busyInARow = 0;
       const { rows, batch } = done;
-      const busyMs = monotonicMs() - startedMs;
+      const busyMs = monotonicMs() - startedMonotonicMs;
       plan.onBatch(rows, busyMs / 1000);
       batchRows = nextBatchRows(batchRows, { busyMs, isFull: batch.isFull }, plan.batchRowsMax);
       const leftSeconds = sum(queue.map(secondsOf)) / plan.concurrency;
