@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { expectProblem } from '../support/expect-problem.ts';
 import type { Answer } from '../support/requests.ts';
-import { CREATED, type Fixture } from './fixture.ts';
+import { CREATED, type Fixture, testWhere } from './fixture.ts';
 
 export function duplicateTests<Handle>(fixture: Fixture<Handle>): void {
   const { traits, redis, testHandler, stackAround, send, newRequest } = fixture;
@@ -27,7 +27,8 @@ export function duplicateTests<Handle>(fixture: Fixture<Handle>): void {
     return { handler, sent, running, letGo: () => gate.resolve() };
   }
 
-  test.runIf(duplicate === 'rejected')(
+  testWhere(
+    duplicate === 'rejected',
     'a duplicate of a running request is ABORTED, and another payload KEY_REUSED (C01, C15, C82)',
     async () => {
       const { handler, sent, running, letGo } = await runningRequest();
@@ -44,7 +45,8 @@ export function duplicateTests<Handle>(fixture: Fixture<Handle>): void {
     },
   );
 
-  test.runIf(duplicate === 'waits')(
+  testWhere(
+    duplicate === 'waits',
     'a duplicate of a running request waits for it, and is then answered as a retry (C01, C82)',
     async () => {
       const { handler, sent, running, letGo } = await runningRequest();
@@ -59,7 +61,8 @@ export function duplicateTests<Handle>(fixture: Fixture<Handle>): void {
     },
   );
 
-  test.runIf(duplicate === 'races')(
+  testWhere(
+    duplicate === 'races',
     'a duplicate of a running request runs as well, and the one that commits answers both (C01, C82)',
     async () => {
       const { handler, sent, running, letGo } = await runningRequest();

@@ -1,6 +1,6 @@
 /** What the tests of the suite work with: an open store, the whole stack around a handler, and what to expect. */
 import middy, { type MiddlewareObj } from '@middy/core';
-import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { CacheMode, HttpEvent, HttpResponse, Problem } from '../../shared/index.ts';
 import {
   idempotency,
@@ -34,6 +34,11 @@ export interface Extras<Handle> {
 }
 
 const STATE_URL = '/players/me';
+
+/** A test for the stores of which this holds; for the others there is none, so that none is skipped. */
+export function testWhere(holds: boolean, title: string, run: () => Promise<void>): void {
+  if (holds) test(title, run);
+}
 
 export const CREATED: HttpResponse = {
   statusCode: 201,

@@ -1,6 +1,6 @@
 /** A retry is answered as the first request was, and another request never is. */
 import { expect, test } from 'vitest';
-import { CREATED, type Fixture } from './fixture.ts';
+import { CREATED, type Fixture, testWhere } from './fixture.ts';
 
 export function replayTests<Handle>(fixture: Fixture<Handle>): void {
   const { traits, redis, remembers, testHandler, send, newRequest } = fixture;
@@ -69,7 +69,7 @@ export function replayTests<Handle>(fixture: Fixture<Handle>): void {
     await expectKept(sent, { effects: 1, claims: 1 });
   });
 
-  test.runIf(traits.identity === 'key')('a key is used up on every route (C21)', async () => {
+  testWhere(traits.identity === 'key', 'a key is used up on every route (C21)', async () => {
     const handler = testHandler(() => CREATED);
     const sent = newRequest();
     await send(handler, sent);
@@ -77,7 +77,8 @@ export function replayTests<Handle>(fixture: Fixture<Handle>): void {
     await expectKept(sent, { effects: 1, claims: 1 });
   });
 
-  test.runIf(traits.identity === 'endpoint and key')(
+  testWhere(
+    traits.identity === 'endpoint and key',
     'a key on another route is another request (C21)',
     async () => {
       const handler = testHandler(() => CREATED);
