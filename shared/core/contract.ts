@@ -8,6 +8,7 @@ export interface Mutation {
   readonly key: string;
   /** Method and route template; in some stores two routes are two requests. */
   readonly endpoint: string;
+  /** `fingerprintOf` makes it: a version, a colon and a hash. Other versions are not compared. */
   readonly fingerprint: string;
   /**
    * This acquisition's owner token: a random UUID, chosen before the first

@@ -10,11 +10,15 @@ import {
 import { withTimeout } from './timeout.ts';
 
 /**
- * A cache of anybody's, held to the contract: no method rejects or outlasts the request (a
- * `claim` that does is `unknown`), and what it answers can be read. A rejection inside of
+ * The claim of a cache of anybody's, held to the contract: nothing rejects or outlasts the request (a
+ * claim that does is `unknown`), and what it answers can be read. A rejection inside of
  * `once` would leave a transaction open, or make a failure of what was committed.
  */
-export function guardedCache(cache: Cache, onFailure: (error: unknown) => void): Cache {
+export async function claimOf(
+  cache: Cache,
+  mutation: Mutation,
+  onFailure: (error: unknown) => void = () => {},
+): Promise<CacheClaim> {
   const guarded = async <T>(
     untilAtMs: number,
     method: () => Promise<T>,
@@ -31,24 +35,27 @@ export function guardedCache(cache: Cache, onFailure: (error: unknown) => void):
       return otherwise;
     }
   };
+  let isThere = false;
+  const claiming = readable(cache, mutation).finally(() => {
+    isThere = true;
+  });
+  const lookup = await guarded(
+    mutation.deadlineMs,
+    async () => (await claiming).lookup,
+    NO_CLAIM.lookup,
+  );
+  // Of a claim that was rejected no entry is known.
+  const claimed = claiming.catch(() => NO_CLAIM);
+  const untilAtMs = lastCommandUntilAtMs(mutation);
+  const lastCommand = async (send: (claim: CacheClaim) => Promise<void>) => {
+    const sent = guarded(untilAtMs, async () => send(await claimed), undefined);
+    // One that is late may have put an entry there; its answer is not waited for once more.
+    if (isThere) await sent;
+  };
   return {
-    claim: async (mutation) => {
-      const claiming = readable(cache, mutation);
-      const lookup = await guarded(
-        mutation.deadlineMs,
-        async () => (await claiming).lookup,
-        NO_CLAIM.lookup,
-      );
-      // One that comes late may have put an entry there; of one that was rejected there is none.
-      const claimed = claiming.catch(() => NO_CLAIM);
-      const untilAtMs = lastCommandUntilAtMs(mutation);
-      return {
-        lookup,
-        publish: (...published) =>
-          guarded(untilAtMs, async () => (await claimed).publish(...published), undefined),
-        release: () => guarded(untilAtMs, async () => (await claimed).release(), undefined),
-      };
-    },
+    lookup,
+    publish: (kept, expiresAtMs) => lastCommand((claim) => claim.publish(kept, expiresAtMs)),
+    release: () => lastCommand((claim) => claim.release()),
   };
 }
 

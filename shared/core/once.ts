@@ -30,6 +30,7 @@ import {
   type Work,
 } from './contract.ts';
 import { areComparable } from './fingerprint.ts';
+import { claimOf } from './guarded-cache.ts';
 import { DeadlineError, type NotCommitted, type Outcome } from './outcome.ts';
 import { storeGivingWayTo, workGivingWayTo } from './parallel.ts';
 import { withTimeout } from './timeout.ts';
@@ -40,6 +41,8 @@ export interface OnceParts<Tx, Returned, Result> {
   readonly cacheMode?: CacheMode | undefined;
   readonly store: Store<Tx>;
   readonly codec: Codec<Returned, Result>;
+  /** Told of a cache that rejects, throws, or does not answer within the time of the request. */
+  readonly onCacheFailure?: ((error: unknown) => void) | undefined;
 }
 
 /** How the request ended, and who decided it. */
@@ -58,7 +61,7 @@ export async function runOnce<Tx, Returned, Result>(
   work: Work<Tx, Returned>,
   parts: OnceParts<Tx, Returned, Result>,
 ): Promise<Ending<Result>> {
-  const claiming = parts.cache.claim(mutation);
+  const claiming = claimOf(parts.cache, mutation, parts.onCacheFailure);
   if (parts.cacheMode === 'parallel') return runInParallel(mutation, work, parts, claiming);
   // Both before any answer: a Lambda that has answered is frozen, and so would be a
   // connection that is half made.
@@ -105,16 +108,29 @@ function answerIn<Result>(
   codec: Codec<never, Result>,
 ): NotCommitted<Kept> | undefined {
   if (lookup.kind === 'claimed' || lookup.kind === 'unknown') return undefined;
-  if (!areComparable(lookup.fingerprint, mutation.fingerprint)) return undefined;
+  // Of an entry that cannot be read nothing is known.
+  const isUnreadable = lookup.kind === 'completed' && !isReadable(lookup.kept, codec);
+  if (isUnreadable || !areComparable(lookup.fingerprint, mutation.fingerprint)) return undefined;
   if (lookup.fingerprint !== mutation.fingerprint) return { kind: 'rejected', code: 'KEY_REUSED' };
   if (lookup.kind === 'pending') {
     const retryAfterSeconds = Math.ceil((lookup.deadlineMs - nowMs()) / 1000);
     return { kind: 'rejected', code: 'ABORTED', retryAfterSeconds };
   }
-  const { kept, expiresAtMs } = lookup;
-  // Of an entry that cannot be read nothing is known.
-  if (kept !== TOMBSTONE && codec.decode(kept) === undefined) return undefined;
-  return { kind: 'replayed', result: kept, expiresAtMs };
+  return { kind: 'replayed', result: lookup.kept, expiresAtMs: lookup.expiresAtMs };
+}
+
+function isReadable(kept: Kept, codec: Codec<never, unknown>): boolean {
+  return kept === TOMBSTONE || resultIn(kept, codec) !== undefined;
+}
+
+/** Undefined for a tombstone, and for what the codec cannot read, whatever it throws. */
+function resultIn<Result>(kept: Kept, codec: Codec<never, Result>): Result | undefined {
+  if (kept === TOMBSTONE) return undefined;
+  try {
+    return codec.decode(kept);
+  } catch {
+    return undefined;
+  }
 }
 
 /** What is kept, as the result that it stands for. */
@@ -123,7 +139,7 @@ function decoded<Result>(
   codec: Codec<never, Result>,
 ): NotCommitted<Result> {
   if (outcome.kind !== 'replayed') return outcome;
-  const result = codec.decode(outcome.result);
+  const result = resultIn(outcome.result, codec);
   return result === undefined
     ? { kind: 'rejected', code: 'ALREADY_EXISTS' }
     : { ...outcome, result };

@@ -20,13 +20,17 @@ export function workGivingWayTo<Tx, Returned>(
 }
 
 export function storeGivingWayTo<Tx>(answering: Answering, store: Store<Tx>): Store<Tx> {
+  // By name, since a store of anybody's may be an instance of a class.
   return {
-    ...store,
+    release: async (mutation) => store.release?.(mutation),
     begin: async (request) => {
       const begun = await store.begin(request);
       if (!isOpen(begun)) return (await answering) ?? begun;
       return {
-        ...begun,
+        tx: begun.tx,
+        claimed: begun.claimed,
+        commit: (completion) => begun.commit(completion),
+        cancel: () => begun.cancel(),
         rollback: async (error) => {
           const answer = await answering;
           if (!answer) return begun.rollback(error);

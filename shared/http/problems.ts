@@ -36,13 +36,16 @@ export function isProblemCode(code: unknown): code is ProblemCode {
   return typeof code === 'string' && Object.hasOwn(PROBLEM_KINDS, code);
 }
 
-/** Only `defineProblems` sets it, so no kind reaches a client unjudged. */
-const DEFINED: unique symbol = Symbol('defineProblems');
+/** Only `defineProblems` adds to it, so no kind reaches a client unjudged. */
+const DEFINED = new WeakSet<object>();
+
+/** In the type alone, so that an object of the same shape is no such problem. */
+declare const OWN: unique symbol;
 
 /** A problem of a service's own, from `defineProblems`. `new Problem` takes it in place of a code. */
 export interface OwnProblem<Code extends string = string> extends ProblemKind {
   readonly code: Code;
-  readonly [DEFINED]: true;
+  readonly [OWN]: true;
 }
 
 const OWN_KIND: Readonly<Record<keyof ProblemKind, Judge>> = {
@@ -80,7 +83,9 @@ export function defineProblems<const Kinds extends Readonly<Record<string, Probl
       );
     }
     judgeOptions(what, kind, OWN_KIND);
-    return [code, Object.freeze({ ...kind, code, [DEFINED]: true })] as const;
+    const own = Object.freeze({ ...kind, code });
+    DEFINED.add(own);
+    return [code, own] as const;
   });
   return Object.fromEntries(defined) as ReturnType<typeof defineProblems<Kinds>>;
 }
@@ -132,7 +137,7 @@ export class Problem extends Error {
 
 function kindOf(problem: ProblemCode | OwnProblem): ProblemKind {
   if (isProblemCode(problem)) return PROBLEM_KINDS[problem];
-  if (problem?.[DEFINED]) return problem;
+  if (DEFINED.has(problem)) return problem;
   throw new TypeError(
     `Problem: there is no code ${JSON.stringify(problem)}; make one of your own with defineProblems, or use one of ${Object.keys(PROBLEM_KINDS).join(', ')}`,
   );

@@ -7,7 +7,6 @@ import type { MiddlewareObj, Request } from '@middy/core';
 import type { Context } from 'aws-lambda';
 import { nowMs } from '../core/clock.ts';
 import type { Cache, CacheMode, Mutation, Store, Unprotected, Work } from '../core/contract.ts';
-import { guardedCache } from '../core/guarded-cache.ts';
 import { shortHash } from '../core/loggable.ts';
 import { type Ending, runOnce, runUnprotected } from '../core/once.ts';
 import {
@@ -23,7 +22,7 @@ import {
 } from '../core/options.ts';
 import { type HttpCodec, httpCodec } from '../http/codec.ts';
 import { KEY_HEADER, readKey } from '../http/key.ts';
-import { type Answer, answerOf } from '../http/outcome-response.ts';
+import { type Answer, answerOf, asProblem } from '../http/outcome-response.ts';
 import { readPrincipal } from '../http/principal.ts';
 import { type HttpResponse, Problem } from '../http/problems.ts';
 import { assertHttp, type HttpEvent, type HttpRequest, readRequest } from '../http/request.ts';
@@ -118,7 +117,7 @@ export function idempotency<Tx>(
   const parts: Parts<Tx> = {
     ...options,
     report,
-    cache: guardedCache(options.cache, onCacheFailure),
+    onCacheFailure,
     codec: httpCodec(options),
   };
   return {
@@ -126,12 +125,18 @@ export function idempotency<Tx>(
     after: (request) => answerReturn(request, parts),
     onError: (request) => {
       assertHttp(request.event); // Thrown once more, over what a hook may have answered.
+      // Only what changes: to set it has the error answered anew (problemResponses).
+      const problem = asProblem(request.error);
+      if (problem !== request.error) request.error = problem as Error;
       return answerError(request, parts);
     },
   };
 }
 
-type Parts<Tx> = IdempotencyOptions<Tx> & { readonly codec: HttpCodec };
+interface Parts<Tx> extends IdempotencyOptions<Tx> {
+  readonly codec: HttpCodec;
+  onCacheFailure(error: unknown): void;
+}
 
 function prepare<Tx>(request: OnceRequest<Tx>, parts: Parts<Tx>): void {
   const state = newState(request);

@@ -47,7 +47,8 @@ export function problemResponses(
     after: (request) => report(request, 'answered'),
     onError: (request) => {
       assertHttp(request.event);
-      const { error } = request as { error: unknown };
+      // One that was thrown before ours, whose setter is not there yet, as well.
+      const error = asProblem(request.error);
       report(request, error instanceof Problem ? problemOutcome(error) : 'failed', error);
       const final = committedResponse(request);
       // A hook that made a success of an error hides a failure: it is one again.

@@ -161,7 +161,8 @@ async function lookUp(
 async function explain(error: unknown, transaction: Transaction): Promise<NotCommitted<Kept>> {
   if (error instanceof DeadlineError && !transaction.isBegun()) {
     // Past even lock_timeout, which ends at the deadline: the server does not answer.
-    return unavailable(new Error('Postgres did not answer the claim by the deadline'));
+    const silent = new Error('Postgres did not answer the claim by the deadline', { cause: error });
+    return unavailable(silent);
   }
   try {
     await transaction.begun;

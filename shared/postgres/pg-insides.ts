@@ -26,3 +26,16 @@ export function corkWrites(client: ClientBase): void {
   stream.cork();
   process.nextTick(() => stream.uncork());
 }
+
+/** Resolves behind the next ReadyForQuery, or when the connection is gone. */
+export function nextStatus(client: ClientBase): Promise<void> {
+  return new Promise((resolve) => {
+    const connection = connectionOf(client);
+    if (connection.stream.destroyed) return resolve();
+    const done = () => {
+      connection.off('readyForQuery', done).off('end', done);
+      resolve();
+    };
+    connection.on('readyForQuery', done).on('end', done);
+  });
+}

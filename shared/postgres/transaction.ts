@@ -1,7 +1,7 @@
 import type { PoolClient, QueryConfig, QueryResult, QueryResultRow } from 'pg';
 import { nowMs } from '../core/clock.ts';
 import { BeginError, meaningOf } from './classify-error.ts';
-import { connectionOf, corkWrites, destroySocket } from './pg-insides.ts';
+import { connectionOf, corkWrites, destroySocket, nextStatus } from './pg-insides.ts';
 import { openSavepoints, WORK_SAVEPOINT } from './savepoints.ts';
 import { answeredAtOnce } from './silence.ts';
 import { transactionControlIn } from './transaction-control.ts';
@@ -261,6 +261,8 @@ interface Wire {
   outstanding(): number;
   /** Loses the connection, and so every answer that is still to come. */
   destroySocket(): void;
+  /** Resolves once the transaction's status is that behind the last answer, or the connection is gone. */
+  statusKnown(): Promise<void>;
   /** Nothing more is sent, and nothing is waited for. */
   close(): void;
 }
@@ -272,6 +274,7 @@ function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wi
   let firstError: unknown;
   let endedEarly: Error | undefined;
   let isEndExpected = false;
+  let isStatusOwed = false;
   let previous: Promise<unknown> = Promise.resolve();
   const outstanding = () => sent - answered;
   // What waits behind a late answer in a pipeline cannot go on: the connection is given up.
@@ -279,6 +282,7 @@ function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wi
 
   // Follows each answer. BEGIN's own is judged by its error.
   const onReady = ({ status }: { readonly status: string }) => {
+    isStatusOwed = false;
     if (status !== 'I' || answered === 0 || endedEarly) return;
     if (isEndExpected && outstanding() === 0) return;
     endedEarly = new Error(
@@ -304,7 +308,10 @@ function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wi
         // By the result: a value's own toPostgres may throw anything, undefined included.
         if (result === undefined) {
           // What failed on this side has aborted nothing on the server.
-          if (meaningOf(error) !== undefined) firstError ??= error;
+          if (meaningOf(error) !== undefined) {
+            firstError ??= error;
+            isStatusOwed = true;
+          }
           reject(error ?? new Error('tx.query: a value could not be sent'));
           return;
         }
@@ -339,6 +346,7 @@ function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wi
     },
     outstanding,
     destroySocket: () => destroySocket(client),
+    statusKnown: () => (isStatusOwed ? nextStatus(client) : Promise.resolve()),
     close: () => {
       clearTimeout(timer);
       connectionOf(client).off('readyForQuery', onReady);
@@ -350,8 +358,10 @@ function openWire({ client, pipeline, answerUntilAtMs }: TransactionOptions): Wi
 async function returnClient({ client }: TransactionOptions, wire: Wire): Promise<void> {
   const isIdle = () => wire.outstanding() === 0 && client.getTransactionStatus() === 'I';
   wire.expectEnd();
+  // pg reports a refused COMMIT before the ReadyForQuery behind it, which says that it is idle.
+  if (wire.outstanding() === 0) await wire.statusKnown();
   if (!isIdle()) await wire.send('ROLLBACK').catch(() => {});
   wire.close();
   // On `true` the pool destroys it, and the server ends what was left open.
-  client.release(!isIdle());
+  client.release(!isIdle() || connectionOf(client).stream.destroyed);
 }

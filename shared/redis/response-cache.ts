@@ -21,6 +21,11 @@ export type ResponseCacheOptions = RedisCacheOptions & CachedStore;
 /** @throws TypeError without a namespace. */
 export function redisResponseCache(options: ResponseCacheOptions): Cache {
   const { redis, store, isPerEndpoint } = options;
+  if (typeof isPerEndpoint !== 'boolean') {
+    throw new TypeError(
+      'redisResponseCache: isPerEndpoint must be true (recordStore) or false (dynamoStore): it says whether two routes are two requests',
+    );
+  }
   const nameOf = entryNames(options);
   const guarded = openCircuitBreaker(options);
   return {

@@ -87,7 +87,8 @@ BEGIN
     GRANT EXECUTE ON FUNCTION
       enter_transaction(timestamptz),
       claim_marker(text, text, timestamptz),
-      claim_record(text, bytea, bytea, text, uuid, float8, timestamptz)
+      claim_record(text, bytea, bytea, text, uuid, float8, timestamptz),
+      publish_record(bigint, uuid, bytea)
       TO backstop_api;
   END IF;
   IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'backstop_purge') THEN

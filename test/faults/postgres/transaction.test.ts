@@ -50,6 +50,31 @@ describe.each(modes)('$store, pipelining $pipeline', ({ store, pipeline }) => {
   const handlerOf = (work: Work, apiUrl = db.apiUrl) =>
     testHandler(testService({ apiUrl }, { BACKSTOP_PIPELINE: pipeline }), work, store);
 
+  test('a COMMIT that the server refuses costs no connection and leaves no claim', async () => {
+    const service = testService({ apiUrl: db.apiUrl }, { BACKSTOP_PIPELINE: pipeline });
+    const pids = new Set<number>();
+    const refused = testHandler(
+      service,
+      async (tx) => {
+        const { rows } = await tx.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+        pids.add(rows[0]?.pid as number);
+        await tx.query(
+          'CREATE TEMP TABLE IF NOT EXISTS late (a int UNIQUE DEFERRABLE INITIALLY DEFERRED)',
+        );
+        await tx.query('INSERT INTO late VALUES (1), (1)');
+        return DONE;
+      },
+      store,
+    );
+    const taken = testHandler(service, takeCoin, store);
+    for (let count = 0; count < 10; count++) {
+      const request = await newRequest();
+      expect((await send(refused, request)).status).toBe(500);
+      expect((await send(taken, request)).status).toBe(200);
+    }
+    expect(pids.size).toBe(1);
+  });
+
   describe('transaction control is refused, loudly, and the key stays unused (C115, core 17, library B1)', () => {
     const forms: [string, Work][] = [
       [
