@@ -35,23 +35,18 @@ export async function claimOf(
       return otherwise;
     }
   };
-  let isThere = false;
-  const claiming = readable(cache, mutation).finally(() => {
-    isThere = true;
-  });
+  const claiming = readable(cache, mutation);
   const lookup = await guarded(
     mutation.deadlineMs,
     async () => (await claiming).lookup,
     NO_CLAIM.lookup,
   );
-  // Of a claim that was rejected no entry is known.
+  // A claim that is late may have put an entry there, so its handle is waited for; of one that was
+  // rejected no entry is known.
   const claimed = claiming.catch(() => NO_CLAIM);
   const untilAtMs = lastCommandUntilAtMs(mutation);
-  const lastCommand = async (send: (claim: CacheClaim) => Promise<void>) => {
-    const sent = guarded(untilAtMs, async () => send(await claimed), undefined);
-    // One that is late may have put an entry there; its answer is not waited for once more.
-    if (isThere) await sent;
-  };
+  const lastCommand = (send: (claim: CacheClaim) => Promise<void>) =>
+    guarded(untilAtMs, async () => send(await claimed), undefined);
   return {
     lookup,
     publish: (kept, expiresAtMs) => lastCommand((claim) => claim.publish(kept, expiresAtMs)),

@@ -2,7 +2,6 @@
 import middy, { type MiddlewareObj } from '@middy/core';
 import httpErrorHandler from '@middy/http-error-handler';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { claimOf } from '../../shared/core/guarded-cache.ts';
 import {
   type Cache,
   type Codec,
@@ -129,18 +128,6 @@ describe.each(['first', 'parallel'] as const)('a store that is a class, cache mo
     const { handler } = handlerOn(store(), unreadable, mode);
     expect((await sendEvent(handler, newEvent(newKey()))).status).toBe(201);
   });
-});
-
-test('a claim of the cache that never answers is not waited for once more by its release', async () => {
-  const failures: unknown[] = [];
-  const mutation = { deadlineMs: Date.now() + 50 } as Mutation;
-  const claim = await claimOf({ claim: () => new Promise(() => {}) }, mutation, (error) =>
-    failures.push(error),
-  );
-  expect(claim.lookup).toEqual({ kind: 'unknown' });
-  await claim.release();
-  // One that was waited for would have failed as well by now.
-  expect(failures).toHaveLength(1);
 });
 
 describe('a rejection that is thrown outside of once is a 503', () => {
