@@ -67,7 +67,7 @@ export async function runOnce<Tx, Returned, Result>(
   // connection that is half made.
   const [claim] = await Promise.all([claiming, parts.store.warm?.()]);
   const answer = answerIn(claim.lookup, mutation, parts.codec);
-  if (answer) return { outcome: decoded(answer, parts.codec), decidedBy: 'cache', attempts: 0 };
+  if (answer) return { outcome: answer, decidedBy: 'cache', attempts: 0 };
   return runInStore(mutation, work, parts, () => claim);
 }
 
@@ -87,8 +87,7 @@ async function runInParallel<Tx, Returned, Result>(
     async () => ((await answering) ? NO_CLAIM : claiming),
   );
   const answer = await answering;
-  if (!answer) return ending;
-  return { ...ending, outcome: decoded(answer, parts.codec), decidedBy: 'cache' };
+  return answer ? { ...ending, outcome: answer, decidedBy: 'cache' } : ending;
 }
 
 /** Key mode `optional`, no key: the same transaction with nothing to protect it. */
@@ -106,21 +105,25 @@ function answerIn<Result>(
   lookup: CacheLookup,
   mutation: Mutation,
   codec: Codec<never, Result>,
-): NotCommitted<Kept> | undefined {
+): NotCommitted<Result> | undefined {
   if (lookup.kind === 'claimed' || lookup.kind === 'unknown') return undefined;
+  const result = lookup.kind === 'completed' ? resultIn(lookup.kept, codec) : undefined;
   // Of an entry that cannot be read nothing is known.
-  const isUnreadable = lookup.kind === 'completed' && !isReadable(lookup.kept, codec);
+  const isUnreadable =
+    lookup.kind === 'completed' && result === undefined && lookup.kept !== TOMBSTONE;
   if (isUnreadable || !areComparable(lookup.fingerprint, mutation.fingerprint)) return undefined;
   if (lookup.fingerprint !== mutation.fingerprint) return { kind: 'rejected', code: 'KEY_REUSED' };
   if (lookup.kind === 'pending') {
     const retryAfterSeconds = Math.ceil((lookup.deadlineMs - nowMs()) / 1000);
     return { kind: 'rejected', code: 'ABORTED', retryAfterSeconds };
   }
-  return { kind: 'replayed', result: lookup.kept, expiresAtMs: lookup.expiresAtMs };
+  return replayOf(result, lookup.expiresAtMs);
 }
 
-function isReadable(kept: Kept, codec: Codec<never, unknown>): boolean {
-  return kept === TOMBSTONE || resultIn(kept, codec) !== undefined;
+function replayOf<Result>(result: Result | undefined, expiresAtMs: number): NotCommitted<Result> {
+  return result === undefined
+    ? { kind: 'rejected', code: 'ALREADY_EXISTS' }
+    : { kind: 'replayed', result, expiresAtMs };
 }
 
 /** Undefined for a tombstone, and for what the codec cannot read, whatever it throws. */
@@ -139,10 +142,7 @@ function decoded<Result>(
   codec: Codec<never, Result>,
 ): NotCommitted<Result> {
   if (outcome.kind !== 'replayed') return outcome;
-  const result = resultIn(outcome.result, codec);
-  return result === undefined
-    ? { kind: 'rejected', code: 'ALREADY_EXISTS' }
-    : { ...outcome, result };
+  return replayOf(resultIn(outcome.result, codec), outcome.expiresAtMs);
 }
 
 /** @param claimNow called when the transaction has ended, for the cache's claim. */

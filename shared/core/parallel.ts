@@ -2,11 +2,14 @@
  * Mode `parallel`: both are asked at once, and an answer of the cache comes first. What it
  * adds to `once` is here: a work and a store that give way once the cache has the answer.
  */
-import { isOpen, type Kept, type Store, type Work } from './contract.ts';
+import { isOpen, type Store, type Work } from './contract.ts';
 import type { NotCommitted } from './outcome.ts';
 
-/** What the cache answers, where it does: from then on nothing else counts. Never rejects. */
-export type Answering = Promise<NotCommitted<Kept> | undefined>;
+/**
+ * What the cache answers, where it does: from then on nothing else counts, and `once` puts it in the
+ * place of whatever the store came to. Never rejects.
+ */
+export type Answering = Promise<NotCommitted<unknown> | undefined>;
 
 /** Its claim may be waiting for the very request that the cache knows of: the wait ends here. */
 export function workGivingWayTo<Tx, Returned>(

@@ -3,10 +3,12 @@
  * dashboard name these and no others. Never a key or a tenant as a dimension.
  */
 import { Metrics, MetricUnit } from '@aws-lambda-powertools/metrics';
+import type { Layer, ReportedOutcome } from '../lambda/reports.ts';
+import type { PurgeResult } from '../postgres/purge/run.ts';
 
 export interface Meter {
   /** One request's end: which layer decided, and how. */
-  outcome(layer: string, outcome: string): void;
+  outcome(layer: Layer, outcome: ReportedOutcome): void;
   /** A request without a key, let through by key mode `optional`. */
   keyEmpty(): void;
   /** L1 failed; the request went on without it. */
@@ -15,17 +17,8 @@ export interface Meter {
 }
 
 /** One run of the purge. What is null could not be measured, or (the drain) never ends. */
-export interface CleanupMeasured {
-  readonly rows: number;
+export interface CleanupMeasured extends Omit<PurgeResult, 'batches' | 'drained' | 'retentions'> {
   readonly batchDurationsSeconds: readonly number[];
-  /** 0 when nothing that has expired is left. */
-  readonly oldestExpiredAgeSeconds: number | null;
-  readonly leftRows: number | null;
-  readonly rowsPerSecond: number;
-  readonly arrivalPerSecond: number;
-  readonly secondsToDrain: number | null;
-  /** The sweeps that failed. */
-  readonly failed: readonly string[];
 }
 
 const NAMESPACE = 'Backstop';
